@@ -53,23 +53,25 @@ def row(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> 
     """What was asked, seconds of either method, and what the compiler said: bytes that a device sends, the most memory
     that it holds, cycles of a tile of each pass, and the transfers that have no tiles beside them."""
     asked = {"target": str(target), "plan": str(plan), "workload": work.to_json()}
-    facts = compilers.report(work, plan, target, {})
-    if "refused" in facts:
-        return with_times({**asked, "refused": " ".join(facts["refused"].split())[:200]})
+    report = compilers.report(work, plan, target, {})
+    if report.refused is not None:
+        return with_times({**asked, "refused": " ".join(report.refused.split())[:200]})
     wired, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
-    machine = compiled_cost_model(target.hardware, work, plan, facts, wired, known)
+    machine = compiled_cost_model(target.hardware, work, plan, report.program, wired, known)
     shapes = shapes_of(work, plan)
-    entries = {passes: entries_of(facts, shape, target.hardware).get(passes) for passes, shape in shapes.items()}
+    entries = {
+        passes: entries_of(report.program, shape, target.hardware).get(passes) for passes, shape in shapes.items()
+    }
     said = {
-        "bytes": facts["bytes"],
-        "peak_bytes": facts["peak_bytes"],
+        "bytes": dict(report.bytes or {}),
+        "peak_bytes": report.peak_bytes,
         "cycles": {
             passes: {"whole": round(entry.whole), "boundary": round(entry.boundary)}
             for passes, entry in entries.items()
             if entry
         },
-        "exposed": machine.detail["exposed"],
-        "compiler": facts["compiler"],
+        "exposed": dict(machine.cost_source.exposed or {}),
+        "compiler": report.program.compiler,
     }
     return with_times(asked | said)
 

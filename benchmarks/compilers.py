@@ -22,6 +22,7 @@ from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import Request, bench_cases
@@ -39,41 +40,41 @@ WRITTEN: dict[str, Callable[[Any], str]] = dict.fromkeys(COUNTS, "{:,.0f}".forma
 }
 
 
-def costs(program: Mapping[str, Any], kernel: str, passes: str) -> dict[str, float]:
+def costs(program: CompiledProgram, kernel: str, passes: str) -> dict[str, float]:
     """Of a pass, by `COUNTS`; without tiles where the compiler's dump cannot be read."""
-    found = program["cycles"][passes]
+    found = (program.cycles or {})[passes]
     if not kernels[kernel].bundles:
         return {name: found[name] for name in COUNTS}
     total = dict.fromkeys(COUNTS, 0.0) | {"other": found["other"]}
     for part in kernels[kernel].bundles[passes]:
-        alike = [each for each in program["bundles"] or () if part.name in each["name"]]
+        alike = [each for each in program.bundles or () if part.name in each.name]
         if not alike:
             return {"other": found["other"]}
-        masked = [each for each in alike if each["masked"]] or alike
-        unmasked = [each for each in alike if not each["masked"]] or alike
-        total["whole"] += mean(each["tile"] + each["step"] for each in (masked if part.only_live else unmasked))
-        total["boundary"] += mean(each["boundary"] + each["step"] for each in masked)
-        total["row"] += mean(each["row"] for each in masked)
+        masked = [each for each in alike if each.masked] or alike
+        unmasked = [each for each in alike if not each.masked] or alike
+        total["whole"] += mean(each.tile + each.step for each in (masked if part.only_live else unmasked))
+        total["boundary"] += mean(each.boundary + each.step for each in masked)
+        total["row"] += mean(each.row for each in masked)
     return total
 
 
 def told(found: Measurement, case: str, kernel: str) -> dict[str, Any]:
     """What the compiler says of one program; what it does not say is None."""
-    program = found.compiled_program or {"cycles": {}, "collectives": [], "copies": {}, "rewrites": []}
-    sent = program["collectives"]
+    program = found.compiled_program or CompiledProgram()
+    sent = program.collectives
     return {
         "case": case,
         "status": found.status,
         "reason": found.reason,
         "predicted_s": found.median_s,
         "peak_bytes": found.peak_bytes,
-        "costs_from": (found.cost_source or {}).get("source"),
-        "costs": {passes: costs(program, kernel, passes) for passes in program["cycles"]},
-        "transfers": sum(each["times"] for each in sent),
-        "hidden": sum(each["times"] for each in sent if each["asynchronous"] and each["beside_tiles"]),
-        "copies_per_round": program["copies"].get("per_round"),
+        "costs_from": found.cost_source and found.cost_source.source,
+        "costs": {passes: costs(program, kernel, passes) for passes in program.cycles or {}},
+        "transfers": sum(each.times for each in sent),
+        "hidden": sum(each.times for each in sent if each.asynchronous and each.beside_tiles),
+        "copies_per_round": program.copies and program.copies.per_round,
         "sent_bytes": sum(found.bytes.values()) if found.bytes else None,
-        "rewrites": {each["name"]: each["transfers"] for each in program["rewrites"]},
+        "rewrites": {each.name: each.transfers for each in program.rewrites},
         "compile_s": found.compile_s,
     }
 

@@ -94,7 +94,7 @@ def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], left: Sche
                 if known is None or len(known.by_pass) < len(PASSES):
                     print(f"{name} {kernel} {head_dim} {text}: not compiled", file=sys.stderr)
                     continue
-                made_by = known.detail["made_by"]
+                made_by = known.table.made_by or ""
                 rows.append(f'        "{text}":')
                 rows += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
             found += [f"      {head_dim}:", *rows] if rows else []

@@ -93,10 +93,11 @@ def main() -> None:
             target, work = parse_target(case["target"]), accuracy.workload_of(case)
             plan = with_tile(parse_plan(case["plan"]), work, read_target(case["target"]).kind)
             try:
-                facts = compilers.report(work, plan, target, {})
+                report = compilers.report(work, plan, target, {})
+                told = {"peak_bytes": report.peak_bytes, "refused": report.refused}
             except WorkerError as error:
-                facts = {"refused": str(error)}
-            found = {name: facts[name] for name in ("peak_bytes", "refused") if name in facts}
+                told = {"peak_bytes": None, "refused": str(error)}
+            found = {name: value for name, value in told.items() if value is not None}
             known.append(case | {"made": str(plan)} | found)
             FILE.write_text("[\n" + ",\n".join(map(json.dumps, known)) + "\n]\n")
             print(case, found, flush=True)

@@ -15,6 +15,7 @@ from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.compile.compiler import CompilerPool
 from stripectl.core.plan import parse_plan
 from stripectl.hardware.target import parse_target
+from stripectl.results.records import record_json
 from stripectl.workers.worker_group import WorkerError
 
 FILE = Path(__file__).parents[1] / "profiles" / "compiled" / compiled_steps.FILE
@@ -39,10 +40,12 @@ def compiled(compilers: CompilerPool, model: str, seq_len: int, plan: str) -> di
     case: dict[str, Any] = {"model": model, "seq_len": seq_len, "plan": plan}
     try:
         target = parse_target(compiled_steps.TARGET)
-        facts = compilers.report(step_workload(model, seq_len), parse_plan(plan), target, {})
+        report = compilers.report(step_workload(model, seq_len), parse_plan(plan), target, {})
     except WorkerError as failure:
         return case | {"failed": str(failure)}
-    return case | {name: facts[name] for name in TOLD if name in facts} | {"refused": facts.get("refused")}
+    program = record_json(report.program)
+    told = {name: program[name] for name in TOLD if name in program}
+    return case | told | {"peak_bytes": report.peak_bytes, "refused": report.refused}
 
 
 if __name__ == "__main__":

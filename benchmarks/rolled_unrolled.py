@@ -32,6 +32,7 @@ def capture_ring(unroll: int, folder: Path) -> None:
 
 
 def main() -> None:
+    from stripectl.profiling.diagnosis import ProfiledPlan
     from stripectl.profiling.folder import profile_files
     from stripectl.profiling.profiler import Tracer
 
@@ -41,8 +42,8 @@ def main() -> None:
         for unroll in (1, 2, DEVICES - 1):
             kept = Path(folder) / str(unroll)
             subprocess.run([sys.executable, __file__, str(unroll), str(kept)], env=here, check=True)
-            found = tracer.read(profile_files(kept), {"ring": DEVICES}, {"unroll": unroll})
-            shares = sorted(device["ratio"] for device in found["devices"])
+            found = tracer.read(profile_files(kept), {"ring": DEVICES}, ProfiledPlan(unroll=unroll))
+            shares = sorted(device.ratio or 0.0 for device in found.devices)
             print(f"{unroll:6}  {shares[0]:.0%}, {shares[len(shares) // 2]:.0%}, {shares[-1]:.0%}")
 
 

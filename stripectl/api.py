@@ -3,7 +3,7 @@
     import stripectl
 
     run = stripectl.bench(seqlen="256k", target="v5p:2x2x4", pass_="forward")
-    run.recommendation["plan"]
+    run.recommendation.plan
     pandas.DataFrame(run.rows())
 
 Options have the names of the command line's, with underscores: `kv_heads=8`, `pass_="step"`. A text means the same as
@@ -145,7 +145,7 @@ def load_run(run: str | Path | Run) -> Run:
     return run if isinstance(run, Run) else Run.load(Path(run)).readable()
 
 
-def request_options(told: Mapping[str, Any]) -> RequestOptions:
+def request_options(told: Mapping[str, object]) -> RequestOptions:
     """Options by their Python names.
 
     Raises:
@@ -171,7 +171,7 @@ def _as_typed(name: str, value: Any) -> Any:
 
 @contextlib.contextmanager
 def run_of_function(
-    name: str, told: Mapping[str, Any], output: str | Path | None, resume: bool = False, by: str = "key"
+    name: str, told: Mapping[str, object], output: str | Path | None, resume: bool = False, by: str = "key"
 ) -> Iterator[RunWriter]:
     """The run that a function makes or continues, in its folder or in a temporary folder."""
     if resume and output is None:

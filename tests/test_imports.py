@@ -14,8 +14,9 @@ from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
 from stripectl.results.history import History
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.statistics.intervals import median_interval
 
 PACKAGE = Path(stripectl.__file__).parent
 MAY_IMPORT_JAX = {"compat", "compile", "execute", "measure", "profiling", "training", "workers"}

@@ -3,16 +3,17 @@
 Plans that cannot be distinguished are one answer with several names: "striped or zigzag ring attention".
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.analysis.ranking import Ranking
 from stripectl.core.layout import Tile
-from stripectl.core.plan import WORD_OPTIONS, Plan, parse_plan
+from stripectl.core.plan import WORD_OPTIONS, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.results.findings import Speedup
 from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.recommendation import ReachedBound
 from stripectl.util.units import duration, plural, times
 
 MAX_TIES = 6  # plans that are compared with the best
@@ -50,7 +51,7 @@ def ties(ranking: Ranking) -> list[Measurement]:
     return found
 
 
-def answer(ranking: Ranking, gain: Mapping[str, Any] | None) -> str:
+def answer(ranking: Ranking, gain: Speedup | None) -> str:
     """Which plan to use, and how much faster it is than which other plan."""
     best, equals = ranking.best, ties(ranking)
     name = equal_plans_phrase(equals, ranking.rivals)
@@ -58,8 +59,8 @@ def answer(ranking: Ranking, gain: Mapping[str, Any] | None) -> str:
         return f"{name[0].upper()}{name[1:]} takes {duration(best.median_s)} on one device."
     if len(ranking.rivals) == 1:
         return f"Only {name} has a time: {duration(best.median_s)}."
-    if gain and gain["value"] >= MIN_GAIN:
-        return f"Use {name}: {times(gain['value'])} faster than {base_phrase(best, gain['over'])}."
+    if gain and gain.value >= MIN_GAIN:
+        return f"Use {name}: {times(gain.value)} faster than {base_phrase(best, gain.over)}."
     others = [m for m in ranking.rivals[1:] if all(m is not each for each in equals)]
     if not others or not best.median_s or not others[0].median_s:
         return f"Use {name}: no plan of this run is faster."
@@ -67,9 +68,9 @@ def answer(ranking: Ranking, gain: Mapping[str, Any] | None) -> str:
     return f"Use {name}: {plan_phrase(others[0], [best, others[0]])} takes {behind:.0%} longer."
 
 
-def base_phrase(best: Measurement, over: str) -> str:
+def base_phrase(best: Measurement, base: Plan) -> str:
     """The plan that a gain is relative to."""
-    plan, base = best.plan, parse_plan(over)
+    plan = best.plan
     bare = replace(plan, tile=base.tile, backward=base.backward, mesh=base.mesh, softmax=base.softmax)
     if bare == base:
         parts = ["mesh"] * (plan.mesh != base.mesh)
@@ -95,7 +96,7 @@ def equal_plans_phrase(equals: Sequence[Measurement], others: Iterable[Measureme
     """Plans that cannot be distinguished, in words that name their common parts once."""
     plans, rivals = [m.plan for m in equals], [m.plan for m in others]
 
-    def differs(part: Callable[[Plan], Any]) -> bool:
+    def differs(part: Callable[[Plan], Hashable]) -> bool:
         return len({part(plan) for plan in rivals}) > 1
 
     if len({plan.scheme for plan in plans}) > 1:
@@ -153,8 +154,8 @@ def or_list(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def why_above_bound(bound: Mapping[str, Any] | None) -> str | None:
+def why_above_bound(bound: ReachedBound) -> str | None:
     """Why a gain is larger than its bound; None where it is not."""
-    if not bound or (bound["reached"] or 0.0) <= ABOVE_BOUND:
+    if (bound.reached or 0.0) <= ABOVE_BOUND:
         return None
     return "above its bound, which counts all tiles as equally expensive and no waiting for hops"

@@ -1,7 +1,7 @@
 """Whether claims hold for runs.
 
-A claim HOLDS where every measurement that it covers is on its side of the bound. It FAILS where one is on the other
-side, where a named plan was refused or failed, or where it covers no measurement. It is inconclusive (UNSURE) where the
+A claim has the verdict PASS where every measurement that it covers is on its side of the bound, FAIL where one is on
+the other side, where a named plan was refused or failed, or where it covers no measurement, and INCONCLUSIVE where the
 interval of a measured figure contains the bound. Two sides are compared for every workload, target, method and set of
 flags that have both, with equal scheme, layout and kernel where neither side names them; of the other differences, mesh
 and tiles, the fastest counts.
@@ -21,12 +21,14 @@ from stripectl.core.plan import Plan, UnreadablePlan
 from stripectl.core.scheme import schemes
 from stripectl.errors import BadInput
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, ratio_interval, with_speedups
+from stripectl.results.measurement import Measurement, with_speedups
 from stripectl.results.run import Run
+from stripectl.statistics.intervals import ratio_interval
+from stripectl.statistics.verdict import ClaimVerdict
 from stripectl.util.units import NOTHING
 
-VERDICTS = ("FAILS", "UNSURE", "HOLDS")  # the worst first
-HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+VERDICTS = (ClaimVerdict.FAIL, ClaimVerdict.INCONCLUSIVE, ClaimVerdict.PASS)  # the worst first
+COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 MAX_NAMED = 8  # measurements that are listed where a claim matches none
 
 
@@ -72,7 +74,7 @@ class Judgement:
 
     @property
     def holding(self) -> int:
-        return sum(each.verdict == "HOLDS" for each in self.findings)
+        return sum(each.verdict == ClaimVerdict.PASS for each in self.findings)
 
 
 def judge_claims(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> list[Judgement]:
@@ -219,15 +221,19 @@ def _speed(claim: Claim, fast: IndexedMeasurement, slow: IndexedMeasurement) -> 
 
 def _finding(claim: Claim, k: IndexedMeasurement, plan: str, value: float, interval: Interval | None) -> ClaimFinding:
     shown, bound = claim.metric.shown, claim.metric.shown(claim.bound)
-    sides = {HOLDS[claim.op](end, claim.bound) for end in interval or ()}
-    verdict = "UNSURE" if len(sides) != 1 else "HOLDS" if sides == {True} else "FAILS"
+    sides = {COMPARISONS[claim.op](end, claim.bound) for end in interval or ()}
+    verdict = ClaimVerdict.INCONCLUSIVE
+    if len(sides) == 1:
+        verdict = ClaimVerdict.PASS if sides == {True} else ClaimVerdict.FAIL
     said = shown(value)
     if interval and interval[0] < interval[1]:
         said += f" [{shown(interval[0])}, {shown(interval[1])}]"
     reason = {
-        "HOLDS": "",
-        "UNSURE": f"its interval contains {bound}" if interval else "fewer than 3 samples give no interval",
-        "FAILS": f"not {claim.op} {bound}" + f" ({value:.9g}, {claim.bound:.9g})" * (said == bound),
+        ClaimVerdict.PASS: "",
+        ClaimVerdict.INCONCLUSIVE: f"its interval contains {bound}"
+        if interval
+        else "fewer than 3 samples give no interval",
+        ClaimVerdict.FAIL: f"not {claim.op} {bound}" + f" ({value:.9g}, {claim.bound:.9g})" * (said == bound),
     }[verdict]
     return ClaimFinding(
         verdict=verdict, plan=plan, where=_where(k), said=said, value=value, interval=interval, reason=reason
@@ -239,7 +245,7 @@ def _without(k: IndexedMeasurement) -> ClaimFinding:
     said, reason = k.m.status, k.m.reason or ""
     if k.m.status == "ok":
         said, reason = ("refused", "a stronger method refuses it") if k.m.median_s else (NOTHING, "it has no time")
-    return ClaimFinding(verdict="FAILS", plan=plan_label(k.m), where=_where(k), said=said, reason=reason)
+    return ClaimFinding(verdict=ClaimVerdict.FAIL, plan=plan_label(k.m), where=_where(k), said=said, reason=reason)
 
 
 def _where(k: IndexedMeasurement) -> str:

@@ -9,16 +9,16 @@ counts.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from stripectl.analysis.paired_change import MIN_SAMPLES, PairedChange, holm
 from stripectl.errors import BadInput
 from stripectl.results.environment import differing_parts
+from stripectl.results.findings import Noise
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.statistics.paired_change import MIN_SAMPLES, PairedChange, Samples, holm
+from stripectl.statistics.verdict import Verdict
 
-Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
-FAILURES = ("SLOWER", "BROKEN", "MISSING")
 MAX_FALSE_ALARMS = 0.05  # probability of one wrong verdict in a whole comparison where nothing has changed
 BUSY_SHARE = 0.5  # share of the cores above which other programs affect every sample
 # Parts of the environment that must be equal to compare times: a compiler's do not depend on the machine it runs on.
@@ -62,8 +62,8 @@ def compare_runs(
     base: Run, new: Run, threshold: float, say: Callable[[str, int, int], None] = lambda *_: None
 ) -> list[Comparison]:
     """Every measurement of the base, compared with the new run. Changes within `threshold` in either direction count as
-    equal; a measurement that the new run lacks is missing, and one that failed there is broken. `say` gets the current
-    comparison, the number done, and the total.
+    equal; a measurement that the new run lacks is missing, and one without a time there has failed. `say` gets the
+    current comparison, the number done, and the total.
 
     Raises:
         BadInput: the runs have no measurement in common.
@@ -73,7 +73,7 @@ def compare_runs(
     found = dict[Any, PairedChange]()
     for done, (old, fresh) in enumerate(sampled):
         say(f"compare {fresh.plan}", done, len(sampled))
-        found[fresh.key] = PairedChange.between(old, fresh)
+        found[fresh.key] = PairedChange.between(*compared_samples(old, fresh))
     chances = dict(zip(found, holm([each.chance for each in found.values()]), strict=True))
     made = [
         sampled_verdict(old, fresh, found[fresh.key], chances[fresh.key], threshold)
@@ -81,7 +81,17 @@ def compare_runs(
         else exact_comparisons(old, fresh, threshold)
         for old, fresh in both
     ]
-    return [*made, *(Comparison(m, m, "MISSING", why="NEW does not contain it") for m in absent)]
+    return [*made, *(Comparison(m, m, Verdict.MISSING, why="NEW does not contain it") for m in absent)]
+
+
+def compared_samples(base: Measurement, new: Measurement) -> tuple[Samples, Samples]:
+    """The samples of both, with the yardstick's seconds where each sample has its own."""
+    watched = all(m.noise and len(m.noise.yardstick_s) == len(m.samples_s) for m in (base, new))
+    old, fresh = (
+        Samples.of(m.samples_s or (m.median_s or 0.0,), m.noise.yardstick_s if m.noise and watched else ())
+        for m in (base, new)
+    )
+    return old, fresh
 
 
 def is_timed(base: Measurement, new: Measurement) -> bool:
@@ -108,14 +118,16 @@ def differences_in_parts(base: Run, new: Run, parts: Sequence[str]) -> list[str]
 def exact_comparisons(base: Measurement, new: Measurement, threshold: float) -> Comparison:
     """The comparison where every change counts, or nothing was timed."""
     if not is_timed(base, new):
-        return Comparison(base, new, "BROKEN", why=new.reason or "NEW has no time for it")
+        return Comparison(base, new, Verdict.FAILED, why=new.reason or "NEW has no time for it")
     change = (new.median_s or 0.0) / (base.median_s or 1.0) - 1
     return Comparison(base, new, exact_verdict(change, threshold), change, (change, change))
 
 
 def exact_verdict(change: float, threshold: float) -> Verdict:
     """The verdict on an exact change."""
-    return "SLOWER" if change > threshold else "FASTER" if change < -threshold else "SAME"
+    if abs(change) <= threshold:
+        return Verdict.UNCHANGED
+    return Verdict.REGRESSED if change > 0 else Verdict.IMPROVED
 
 
 def sampled_verdict(
@@ -123,7 +135,7 @@ def sampled_verdict(
 ) -> Comparison:
     """The verdict on measured samples, which may be in doubt."""
     why = why_in_doubt(base, new, found, chance, threshold)
-    verdict = "AMBIGUOUS" if why else exact_verdict(found.size, threshold)
+    verdict = Verdict.INCONCLUSIVE if why else exact_verdict(found.size, threshold)
     return Comparison(base, new, verdict, found.size, found.interval, why, found.machine)
 
 
@@ -135,7 +147,7 @@ def why_in_doubt(base: Measurement, new: Measurement, found: PairedChange, chanc
     if any(exact_verdict(each, threshold) != verdict for each in found.extremes):
         speed = f"{abs(found.machine):.1%} {'slower' if found.machine > 0 else 'faster'}"
         return f"the machine was {speed} throughout NEW (by the yardstick), which may explain it"
-    if verdict == "SAME":
+    if verdict == Verdict.UNCHANGED:
         return "" if -threshold <= low and high <= threshold else "the change may exceed the threshold"
     if low <= 0 <= high or chance > MAX_FALSE_ALARMS:
         fewest = min(len(base.samples_s), len(new.samples_s))
@@ -150,8 +162,7 @@ def why_in_doubt(base: Measurement, new: Measurement, found: PairedChange, chanc
 
 def why_disturbed(m: Measurement) -> str:
     """Another disturbance of all samples of a measurement, or an empty text."""
-    seen = m.noise or {}
-    if seen.get("throttled"):
+    noise = m.noise or Noise()
+    if noise.throttled:
         return "the clock was throttled"
-    others = seen.get("others") or 0.0
-    return f"other programs took {others:.0%} of the cores" if others > BUSY_SHARE else ""
+    return f"other programs took {noise.others:.0%} of the cores" if noise.others > BUSY_SHARE else ""

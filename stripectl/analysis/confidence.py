@@ -5,6 +5,7 @@ themselves. Whether two plans can be distinguished is part of the answer, not of
 """
 
 from stripectl.analysis.ranking import Ranking, speedup_error
+from stripectl.results.cost_source import CostOrigin
 
 LEVELS = ("low", "fair", "good", "high")
 WIDE_INTERVAL = 0.05  # half an interval over its median
@@ -20,7 +21,6 @@ def confidence_level(ranking: Ranking, known_error: float | None) -> int:
         half = (best.ci95_s[1] - best.ci95_s[0]) / 2 / best.median_s
         return 4 if half <= WIDE_INTERVAL else 3
     errors = [error for error in (speedup_error(ranking.pairs), known_error) if error is not None]
-    source = str((best.cost_source or {}).get("source"))
-    if source == "datasheet":
+    if best.cost_source and best.cost_source.source == CostOrigin.DATASHEET:
         return 1
     return 3 if errors and min(errors) <= MAX_GOOD_ERROR else 2

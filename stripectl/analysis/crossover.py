@@ -8,13 +8,14 @@ length.
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from stripectl.analysis.ranking import MIN_MARGIN, Ranking
+from stripectl.core.method import Method
 from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.recommendation import ComparedLengths, PlanChange
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class LengthPoint:
     seq_len: int
     seconds: Mapping[str, float]
     plans: Mapping[str, str]  # printed, by name
-    method: str
+    method: Method
     ranking: Ranking | None = None
 
     @cached_property
@@ -61,8 +62,8 @@ def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
 
 
 def crossover(
-    ranking: Ranking, others: Sequence[Ranking], drawn: dict[Any, Curves]
-) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    ranking: Ranking, others: Sequence[Ranking], drawn: dict[Hashable, Curves]
+) -> tuple[tuple[PlanChange, ...], ComparedLengths | None]:
     """(at most one change in each direction, the lengths that were compared); None for lengths where only one is known.
     Curves in `drawn`, from other rankings of the run, are used again."""
     best, of_run = ranking.best, without_length(ranking)
@@ -72,20 +73,20 @@ def crossover(
     name = named(best)
     points = [point for point in points if name in point.seconds and len(point.seconds) > 1]
     if len(points) < 2 or best.workload.seq_len not in [point.seq_len for point in points]:
-        return [], None
+        return (), None
     at = [point.seq_len for point in points].index(best.workload.seq_len)
     changes = [_change(points[at::-1], name), _change(points[at:], name)]
-    compared = {
-        "first": points[0].seq_len,
-        "last": points[-1].seq_len,
-        "count": len(points),
-        "methods": list(dict.fromkeys(point.method for point in points)),
-        "source": "run" if points[0].ranking else "scaling",
-    }
-    return [change for change in changes if change], compared
+    compared = ComparedLengths(
+        first=points[0].seq_len,
+        last=points[-1].seq_len,
+        count=len(points),
+        methods=tuple(dict.fromkeys(point.method for point in points)),
+        source="run" if points[0].ranking else "scaling",
+    )
+    return tuple(change for change in changes if change), compared
 
 
-def without_length(ranking: Ranking) -> Any:
+def without_length(ranking: Ranking) -> Hashable:
     """A key that is equal for rankings that differ only in their length."""
     return ranking.workload.without("seq_len"), ranking.best.target
 
@@ -115,7 +116,7 @@ def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
     """The curves of the plans, each through the plan's time at its own length."""
     curves: dict[int, dict[str, float]] = {}
     for m in ranking.rivals:
-        known = {int(each["seq_len"]): each["median_s"] for each in m.scaling or () if each["median_s"] > 0}
+        known = {int(each.seq_len): each.median_s for each in m.scaling or () if each.median_s > 0}
         own = known.get(m.workload.seq_len)
         if own and m.median_s:
             for seq_len, seconds in known.items():
@@ -127,7 +128,7 @@ def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
     ]
 
 
-def _change(outward: Sequence[LengthPoint], name: str) -> dict[str, Any] | None:
+def _change(outward: Sequence[LengthPoint], name: str) -> PlanChange | None:
     """The first length, going outward from the plan's own, at which it is clearly slower, and where the curves
     cross."""
     own = outward[0].seq_len
@@ -138,13 +139,13 @@ def _change(outward: Sequence[LengthPoint], name: str) -> dict[str, Any] | None:
         ahead = [k for k in range(index) if outward[k].seconds.get(rival, 0.0) >= outward[k].seconds[name]]
         last = ahead[-1] if ahead else index - 1
         near, far = outward[last], outward[last + 1]
-        return {
-            "direction": "longer" if point.seq_len > own else "shorter",
-            "seq_len": _meet(near, far, name, rival) if ahead and rival in far.seconds else None,
-            "between": sorted((near.seq_len, far.seq_len)),
-            "plan": point.plans[rival],
-            "method": point.method,
-        }
+        return PlanChange(
+            direction="longer" if point.seq_len > own else "shorter",
+            seq_len=_meet(near, far, name, rival) if ahead and rival in far.seconds else None,
+            between=(min(near.seq_len, far.seq_len), max(near.seq_len, far.seq_len)),
+            plan=point.plans[rival],
+            method=point.method,
+        )
     return None
 
 

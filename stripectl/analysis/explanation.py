@@ -1,12 +1,13 @@
 """Why a plan is recommended, in sentences, each with the figures of the run that support it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from stripectl.analysis.ranking import Ranking, short_names
 from stripectl.core.workload import format_length
-from stripectl.results.measurement import SEARCH_PROBES, Measurement, simulation_of
-from stripectl.util.units import duration, nbytes, plural, rate, times, worst_hop
+from stripectl.results.compiled_program import CompiledProgram
+from stripectl.results.measurement import Measurement, simulation_of
+from stripectl.results.recommendation import Recommendation
+from stripectl.util.units import duration, nbytes, plural, rate, times
 
 BOUND_BY = {
     "compute": "Compute limits it",
@@ -19,7 +20,7 @@ MAX_NAMED_PLANS = 3  # plans; of more, their number
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
 
-def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measurement]) -> list[str]:
+def reasons(found: Recommendation, ranking: Ranking, run: Sequence[Measurement]) -> tuple[str, ...]:
     """The sentences, the most important first; `found` is the recommendation so far."""
     said = (
         gain_sentence(found, ranking),
@@ -34,64 +35,64 @@ def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measuremen
         schedule_sentence(ranking.best),
         unranked_sentence(found, ranking),
     )
-    return [sentence for sentence in said if sentence]
+    return tuple(sentence for sentence in said if sentence)
 
 
 def plans_phrase(m: Measurement) -> str:
     return f"{len(m.samples_s)} sample" + "s" * (len(m.samples_s) != 1)
 
 
-def gain_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
-    best, gain, bound = ranking.best, found["gain"], found["bound"] or {}
+def gain_sentence(found: Recommendation, ranking: Ranking) -> str:
+    best, gain, bound = ranking.best, found.gain, found.bound
     if not gain:
         compared = len(ranking.rivals) > 1 and best.devices > 1
         return "The speed-ups of the other plans are relative to it." * compared
-    over = short_names(ranking.members).get(gain["over"], gain["over"])
-    text = f"It is {times(gain['value'])} as fast as {over}"
-    if gain["ci95"]:
-        text += f" (95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f})"
+    over = short_names(ranking.members).get(str(gain.over), str(gain.over))
+    text = f"It is {times(gain.value)} as fast as {over}"
+    if gain.ci95:
+        text += f" (95 % interval {gain.ci95[0]:.2f} to {gain.ci95[1]:.2f})"
     else:
         text += f" ({plans_phrase(best) if best.method == 'measured' else best.method}, no interval)"
-    if bound.get("above"):
-        text += f", {bound['above']} ({times(bound['attention_only'])})"
-    elif bound.get("reached"):
-        text += f": {bound['reached']:.0%} of the {times(bound['attention_only'])} that the balance of its tiles allows"
-    alone = found["over_one_device"]
+    if bound and bound.above:
+        text += f", {bound.above} ({times(bound.attention_only)})"
+    elif bound and bound.reached:
+        text += f": {bound.reached:.0%} of the {times(bound.attention_only)} that the balance of its tiles allows"
+    alone = found.over_one_device
     return f"{text}. {best.devices} devices are {times(alone)} as fast as one device." if alone else f"{text}."
 
 
 def schedule_sentence(best: Measurement) -> str:
     """The cost of the compiler's schedule of a ring that another schedule would not have."""
-    told = best.compiled_program or {}
-    alone = [each for each in told.get("collectives") or () if not each["asynchronous"]]
-    size = nbytes(sum(each["sent_bytes"] * each["times"] for each in alone))
-    number = sum(each["times"] for each in alone)
+    program = best.compiled_program or CompiledProgram()
+    alone = [each for each in program.collectives if not each.asynchronous]
+    size = nbytes(sum(each.sent_bytes * each.times for each in alone))
+    number = sum(each.times for each in alone)
     waits = f"{number} of its transfers ({size} per device) run synchronously, so nothing hides them." if alone else ""
-    copied = told.get("copies") or {}
-    if not copied.get("per_round"):
+    copied = program.copies
+    if copied is None or not copied.per_round:
         return waits
-    takes = f", about {duration(took)}" if (took := copied.get("s_per_round")) else ""
-    text = f"Each round of its loop copies {nbytes(copied['bytes_per_round'])} of the data that it sends{takes}"
+    takes = f", about {duration(copied.s_per_round)}" if copied.s_per_round else ""
+    text = f"Each round of its loop copies {nbytes(copied.bytes_per_round)} of the data that it sends{takes}"
     return f"{text}{'; try unroll=2' * (best.plan.unroll == 1)}. {waits}".rstrip()
 
 
-def limits_sentence(found: Mapping[str, Any]) -> str:
+def limits_sentence(found: Recommendation) -> str:
     """The time that would be saved if a part of the machine were twice as fast."""
-    limits, first = found["bottleneck_shares"], found["bound_by"]
-    if not limits:
+    limits, first = found.bottleneck_shares, found.bound_by
+    if not limits or first is None:
         return ""
     others = (f"{part} {share:.0%}" for part, share in limits.items() if part != first and share >= MIN_SHARE)
     rest = f"; for the other parts: {joined}" if (joined := ", ".join(others)) else ""
-    how = SAID_BY.get(found["limits_method"], found["limits_method"])
+    how = SAID_BY.get(found.limits_method or "", found.limits_method)
     return (
         f"{BOUND_BY[first]}: it would take {limits[first]:.0%} less time if {first} were twice as fast ({how}){rest}."
     )
 
 
-def parts_sentence(found: Mapping[str, Any]) -> str:
+def parts_sentence(found: Recommendation) -> str:
     """The parts of a training step by their share."""
-    parts = {name: seconds for name, seconds in (found["step_parts"] or {}).items() if seconds}
-    total = found["median_s"]
+    parts = {name: seconds for name, seconds in (found.step_parts or {}).items() if seconds}
+    total = found.median_s
     if not parts or not total:
         return ""
     large = {name: seconds / total for name, seconds in parts.items() if seconds / total >= MIN_SHARE}
@@ -112,39 +113,33 @@ def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:
         text += (
             f": {share:.0%} of the time" if share <= 1 else ", longer than the whole run: it uses several links at once"
         )
-    overlap = m.overlap or {}
-    if overlap.get("ratio") is not None:
-        text += f"; {overlap['ratio']:.0%} of the communication is hidden ({overlap.get('source') or 'by a profile'})"
+    if m.overlap and m.overlap.ratio is not None:
+        text += f"; {m.overlap.ratio:.0%} of the communication is hidden ({m.overlap.source or 'by a profile'})"
     return f"{text}."
 
 
 def links_sentence(m: Measurement) -> str:
     """The links that the mesh's hops use on the target, where times depend on them."""
-    known, axes = m.cost_source or {}, list(m.plan.axes)
-    if not axes or not isinstance(known.get("hop"), dict) or known.get("source") in ("measured_tile", *SEARCH_PROBES):
+    known, axes = m.cost_source, list(m.plan.axes)
+    if not axes or known is None or known.hop is None or known.source.is_timed_here:
         return ""
-    slower = known.get("slower_hops") or {}
+    slower = known.slower_hops or {}
     own = [axis for axis in axes if axis not in slower]
     said = [f"every hop of {' and '.join(own)} has its own link"] * bool(own)
-    said += [f"the slowest hop of {axis} has {worst_hop(slower[axis])}" for axis in axes if axis in slower]
+    said += [f"the slowest hop of {axis} has {slower[axis]}" for axis in axes if axis in slower]
     return f"On {m.target} {'; '.join(said)}."
 
 
 def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
     """Bytes/s, in one direction, of the slowest hop behind the times: from its own cost model, or its simulation's."""
     other = simulation_of(m, run)
-    grounds = [each.cost_source or {} for each in (m, other) if each]
-    known = next((each for each in grounds if each.get("hop")), {})
-    hop, slower = known.get("hop"), known.get("slower_hops")
-    found = [hop.get("bytes_per_s_one_way")] if isinstance(hop, dict) else []
-    if isinstance(slower, dict):
-        found += [axis.get("slowest_bytes_per_s") for axis in slower.values() if isinstance(axis, dict)]
-    rates = [each for each in found if isinstance(each, int | float) and each > 0]
-    return min(rates, default=None)
+    grounds = (each.cost_source for each in (m, other) if each and each.cost_source)
+    known = next((each for each in grounds if each.hop), None)
+    return known.slowest_bytes_per_s if known else None
 
 
-def memory_sentence(found: Mapping[str, Any]) -> str:
-    needs, has = found["peak_bytes"], found["hbm_bytes"]
+def memory_sentence(found: Recommendation) -> str:
+    needs, has = found.peak_bytes, found.hbm_bytes
     if not needs:
         return ""
     of = f", {needs / has:.0%} of {nbytes(has)}" if has else ""
@@ -162,41 +157,41 @@ def tiles_sentence(ranking: Ranking) -> str:
     )
 
 
-def runner_up_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
+def runner_up_sentence(found: Recommendation, ranking: Ranking) -> str:
     """The runner-up and its distance."""
     second = ranking.runner_up
-    if second is None:
+    if second is None or found.margin is None:
         return ""
-    doubt = ", which is too close to tell" * bool(found["too_close"])
-    more = "longer" if found["margin"] >= 0 else "less"  # among tiles that cannot be distinguished, the default is kept
-    return f"The runner-up, {found['runner_up']}, takes {abs(found['margin']):.1%} {more}{doubt}."
+    doubt = ", which is too close to tell" * bool(found.too_close)
+    more = "longer" if found.margin >= 0 else "less"  # among tiles that cannot be distinguished, the default is kept
+    return f"The runner-up, {found.runner_up}, takes {abs(found.margin):.1%} {more}{doubt}."
 
 
-def crossover_sentence(found: Mapping[str, Any]) -> str:
+def crossover_sentence(found: Recommendation) -> str:
     """The length at which the answer changes."""
     text = crossover_phrase(found)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def crossover_phrase(found: Mapping[str, Any]) -> str:
+def crossover_phrase(found: Recommendation) -> str:
     """The same, as part of a sentence."""
-    lengths = found["lengths"]
+    lengths = found.lengths
     if not lengths:
         return ""
-    how = " and ".join(lengths["methods"])
-    first, last = format_length(lengths["first"]), format_length(lengths["last"])
-    if not found["crossover"]:
+    how = " and ".join(lengths.methods)
+    first, last = format_length(lengths.first), format_length(lengths.last)
+    if not found.crossover:
         return f"no other plan is clearly faster from {first} to {last} tokens ({how})"
     said = []
-    for change in found["crossover"]:
-        low, high = map(format_length, change["between"])
+    for change in found.crossover:
+        low, high = map(format_length, change.between)
         at = (
-            f"about {approximate_length(change['seq_len'])}, between {low} and {high}"
-            if change["seq_len"]
+            f"about {approximate_length(change.seq_len)}, between {low} and {high}"
+            if change.seq_len
             else f"{low} to {high}"
         )
-        side = "below" if change["direction"] == "shorter" else "above"
-        said.append(f"{side} {at} tokens, {change['plan']} is faster ({change['method']})")
+        side = "below" if change.direction == "shorter" else "above"
+        said.append(f"{side} {at} tokens, {change.plan} is faster ({change.method})")
     return "; ".join(said)
 
 
@@ -206,7 +201,7 @@ def approximate_length(seq_len: int) -> str:
     return f"{thousands:,.0f}k" if thousands >= 10 else f"{thousands:.1f}k" if thousands >= 1 else str(seq_len)
 
 
-def unranked_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
+def unranked_sentence(found: Recommendation, ranking: Ranking) -> str:
     """The plans that were not ranked, and why."""
     ranked = {str(m.plan) for m in ranking.rivals}
     others = sorted(
@@ -216,12 +211,12 @@ def unranked_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
     )
     rough = len({str(m.plan) for m in ranking.members if m.is_search_probe and m.status == "ok"} - ranked)
     which = ", ".join(others) if len(others) <= MAX_NAMED_PLANS else f"{len(others)} plans"
-    said = [f"Not ranked because they were not {found['method']}: {which}."] if others else []
+    said = [f"Not ranked because they were not {found.method}: {which}."] if others else []
     said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
     said += [f"A search timed {rough} more in short runs and dropped {'them' if rough > 1 else 'it'}."] if rough else []
-    for group in found["refused"]:
-        number = len(group["plans"])
-        which = f"{group['plans'][0]} was" if number == 1 else f"{number} plans were"
-        what = "refused" if group["status"] == "refused" else "not timed"
-        said.append(f"{which} {what}: {group['reason'].rstrip('.')}{'' if group['reason'].endswith('…') else '.'}")
+    for group in found.refused:
+        number = len(group.plans)
+        which = f"{group.plans[0]} was" if number == 1 else f"{number} plans were"
+        what = "refused" if group.status == "refused" else "not timed"
+        said.append(f"{which} {what}: {group.reason.rstrip('.')}{'' if group.reason.endswith('…') else '.'}")
     return " ".join(said)

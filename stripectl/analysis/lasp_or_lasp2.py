@@ -82,10 +82,12 @@ def sent_by_both(pair: ChainAndGather) -> str:
         return ""
     transfers = simulate(chain.workload, chain.plan, COUNTING).transfers
     (((_, elements, itemsize), hops),) = transfers.items()
-    each, hop = elements * itemsize, (chain.cost_source or {}).get("hop") or {}
-    rate, overlap = chain.slowest_bytes_per_s, gather.overlap or {}
-    chained_s = hops * (each / rate + (hop.get("latency_s") or 0.0)) if rate else None
-    gathered_s = overlap["hidden_s"] + overlap["exposed_s"] if overlap.get("ratio") is not None else None
+    each, hop = elements * itemsize, chain.cost_source and chain.cost_source.hop
+    rate, overlap = chain.slowest_bytes_per_s, gather.overlap
+    chained_s = hops * (each / rate + ((hop and hop.latency_s) or 0.0)) if rate else None
+    gathered_s = None
+    if overlap and overlap.ratio is not None:
+        gathered_s = (overlap.hidden_s or 0.0) + (overlap.exposed_s or 0.0)
     gathered = simulate(gather.workload, gather.plan, COUNTING).sent.get("all-gather", 0)
     amount = "as many bytes" if gathered == hops * each else nbytes(gathered)
     return (
@@ -99,7 +101,7 @@ def communication_phrase(m: Measurement, seconds: float | None) -> str:
     """The time of communication, and its hidden share, as far as they are known."""
     length = format_length(m.workload.seq_len)
     said = [f"{duration(seconds)}, {seconds / (m.median_s or 1):.1%} of the time at {length}" if seconds else ""]
-    if m.overlap and m.overlap.get("ratio") is not None:
-        said.append(f"{m.overlap['ratio']:.0%} hidden behind tiles")
+    if m.overlap and m.overlap.ratio is not None:
+        said.append(f"{m.overlap.ratio:.0%} hidden behind tiles")
     known = "; ".join(filter(None, said))
     return f" ({known})" if known else ""

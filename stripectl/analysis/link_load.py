@@ -14,7 +14,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import StepTransfer, step_work
-from stripectl.simulate.training_step import collective_as_described, sent_in_step
+from stripectl.simulate.training_step import sent_in_step, transfer_of
 
 Traffic = Mapping[tuple[str, str], float]  # bytes by (axis, opcode)
 
@@ -28,9 +28,9 @@ class CarriedBytes(NamedTuple):
 
 def traffic(m: Measurement) -> Traffic:
     """Bytes that a device sends: from the compiler, else from the simulated program."""
-    plan, work, told = m.plan, m.workload, (m.compiled_program or {}).get("collectives")
+    plan, work, told = m.plan, m.workload, m.compiled_program and m.compiled_program.collectives
     if told:
-        return _shared_out(collective_as_described(each, plan) for each in told)
+        return _shared_out(transfer_of(each, plan) for each in told)
     if work.passes == STEP:
         return _shared_out(sent_in_step(work, plan, step_work(work, plan).sent))
     return dict(simulate(work, plan, COUNTING).along)

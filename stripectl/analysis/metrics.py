@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.errors import BadInput
-from stripectl.results.measurement import SEARCH_PROBES, Measurement, check_error
-from stripectl.results.schema import is_number, is_numbers
+from stripectl.results.measurement import Measurement
 from stripectl.util.files import unknown_name
 from stripectl.util.units import BYTES, PREFIXES, SECONDS, duration, nbytes, rate, times
 
@@ -19,8 +18,6 @@ SHARE = {"": 1.0, "%": 0.01}
 RATIO = {"": 1.0, "x": 1.0}
 OF_TIME = dict(SECONDS) | {"min": 60.0}
 OF_BYTES = dict(BYTES) | {"TiB": 2.0**40, "TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
-
-TIMED = ("measured_tile", *SEARCH_PROBES)  # sources of simulated times that stand on a machine's own timing
 
 Interval = tuple[float, float]
 
@@ -51,10 +48,8 @@ class Metric:
         if not self.timed:
             return None
         if self.name == "speedup":
-            given = (m.speedup or {}).get("ci95")
-            ends = given if isinstance(given, list) and is_numbers(given) and len(given) == 2 else ()
-        else:
-            ends = [self.of(replace(m, median_s=end)) for end in m.ci95_s or ()]
+            return m.speedup and m.speedup.ci95
+        ends = [self.of(replace(m, median_s=end)) for end in m.ci95_s or ()]
         known = [end for end in ends if end is not None]
         return (min(known), max(known)) if known else None
 
@@ -71,7 +66,7 @@ class Metric:
 
     def over(self, m: Measurement) -> str:
         """The plan to which the figure is relative."""
-        return f"over {(m.speedup or {}).get('over')}" if self.name == "speedup" else ""
+        return f"over {m.speedup.over}" if m.speedup and self.name == "speedup" else ""
 
     def bound(self, text: str) -> float:
         """A value as it is written: `30 GiB`, `90%`, `1e-2`.
@@ -92,13 +87,7 @@ class Metric:
 
 def is_timed_here(m: Measurement) -> bool:
     """Whether the time of a measurement depends on the machine on which it was found."""
-    return m.method == "measured" or (m.cost_source or {}).get("source") in TIMED
-
-
-def number(part: Mapping[str, object] | None, name: str) -> float | None:
-    """A number in a part of a measurement, which may come from an untrusted file."""
-    value = (part or {}).get(name)
-    return value if is_number(value) else None
+    return m.method == "measured" or (m.cost_source is not None and m.cost_source.source.is_timed_here)
 
 
 def bytes_per_device(m: Measurement) -> float | None:
@@ -165,7 +154,7 @@ METRICS = {
         ),
         Metric(
             name="speedup",
-            of=lambda m: number(m.speedup, "value"),
+            of=lambda m: m.speedup and m.speedup.value,
             shown=times,
             units=RATIO,
             source="It is relative to the contiguous ring of the same run.",
@@ -174,7 +163,7 @@ METRICS = {
         ),
         Metric(
             name="overlap",
-            of=lambda m: number(m.overlap, "ratio"),
+            of=lambda m: m.overlap and m.overlap.ratio,
             shown=percent_text,
             units=SHARE,
             source="It needs a profile (stripectl bench --profile) or a compiled schedule (--method compiled).",
@@ -206,7 +195,7 @@ METRICS = {
         ),
         Metric(
             name="max_rel_error",
-            of=lambda m: None if m.check is None else check_error(m.check),
+            of=lambda m: m.check and m.check.error,
             shown=lambda value: f"{value:.2g}",
             units=SHARE,
             source="Only measured plans have it: --method measured.",
@@ -216,7 +205,7 @@ METRICS = {
         ),
         Metric(
             name="tiles",
-            of=lambda m: m.tiles["efficiency"] if m.tiles else None,
+            of=lambda m: m.tiles.efficiency if m.tiles else None,
             shown=percent_text,
             units=SHARE,
             source="Only kernels that compute in tiles have it.",

@@ -22,7 +22,7 @@ class Selector:
     """`parts` are the named parts, by `scheme`, `layout`, `kernel`, and the names of axes and options."""
 
     text: str
-    parts: Mapping[str, Any]
+    parts: Mapping[str, object]
 
     @property
     def names_mesh(self) -> bool:

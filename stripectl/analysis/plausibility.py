@@ -3,7 +3,7 @@
 A prediction that exceeds a limit is a defect of the prediction. It is marked and never recommended.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -74,9 +74,8 @@ def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, 
 def costliest_tile(m: Measurement) -> float:
     """How much more expensive tiles of one plan may be than tiles of another: on one device a kernel may mask all its
     tiles and visit as many dead tiles, which it does not on several, and a layout may need fewer masks than another."""
-    known = m.cost_source or {}
-    costs = (known[passes] for passes in ("forward", "backward") if isinstance(known.get(passes), Mapping))
-    masked = ((each.get("boundary_s", 0.0) + each.get("dead_s", 0.0), each.get("whole_s")) for each in costs)
+    costs = m.cost_source.by_pass.values() if m.cost_source else ()
+    masked = ((each.boundary_s + (each.dead_s or 0.0), each.whole_s) for each in costs)
     return max([1.0, *(most / whole for most, whole in masked if whole)])
 
 

@@ -15,14 +15,8 @@ from stripectl.core.method import METHODS
 from stripectl.core.plan import Plan
 from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.hardware.target import TargetName
-from stripectl.results.measurement import (
-    Measurement,
-    flags_text,
-    measurement_set,
-    ratio_interval,
-    simulation_error,
-    simulation_of,
-)
+from stripectl.results.measurement import Measurement, flags_text, measurement_set, simulation_error, simulation_of
+from stripectl.statistics.intervals import ratio_interval
 
 MIN_MARGIN = 0.01  # between plans that did not run: predictions cannot distinguish closer plans
 
@@ -132,12 +126,12 @@ def fastest_measurements(measurements: Sequence[Measurement], most: int) -> list
     """For every workload and target the `most` fastest plans and their baselines, in the order of the run.
     `measurements` have their speed-ups."""
     best = [m for each in rankings(measurements) for m in each.rivals[:most]]
-    over = {(m.workload, m.method, m.speedup["over"]) for m in best if m.speedup}
+    over = {(m.workload, m.method, m.speedup.over) for m in best if m.speedup}
     chosen = {id(m) for m in best}
     return [
         m
         for m in measurements
-        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, str(m.plan)) in over))
+        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, m.plan) in over))
     ]
 
 
@@ -182,7 +176,7 @@ def simulated_and_measured(measurements: Sequence[Measurement]) -> list[Simulate
     for m in measurements:
         other, error = simulation_of(m, measurements), simulation_error(m, measurements)
         if other is not None and error is not None:
-            ran, clocked = (each.speedup["value"] if each.speedup else None for each in (m, other))
+            ran, clocked = (each.speedup.value if each.speedup else None for each in (m, other))
             found.append(SimulatedAndMeasured(m, other, error, clocked / ran - 1 if ran and clocked else None))
     return found
 

@@ -5,9 +5,8 @@ measurements. The recommendation is for the strongest pass and, within it, the l
 the run are in `others`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.analysis.answer import answer, or_list, question, ties, why_above_bound
 from stripectl.analysis.confidence import LEVELS, WIDE_INTERVAL, confidence_level
@@ -22,81 +21,85 @@ from stripectl.analysis.ranking import (
     short_names,
     speedup_error,
 )
+from stripectl.analysis.statements import statements
 from stripectl.core.defaults import with_mesh, with_tile
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP
 from stripectl.export.integration import usage_of
+from stripectl.results.cost_source import CostOrigin
+from stripectl.results.findings import Speedup
 from stripectl.results.measurement import (
     Measurement,
     attention_bound,
     flags_text,
     over_one_device,
-    ratio_interval,
     refusals_and_failures,
     simulation_of,
     with_speedups,
 )
 from stripectl.results.noise import disturbances
+from stripectl.results.recommendation import Confidence, ReachedBound, Recommendation, RefusedPlans
 from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
+from stripectl.statistics.intervals import ratio_interval
 
 MAX_REASON_CHARACTERS = 200  # characters of the reason of a refused plan
 
 
-def recommend(run: Run) -> dict[str, Any] | None:
-    """The recommendation of a run as plain data, seconds and bytes; None where no plan has a time."""
+def recommend(run: Run) -> Recommendation | None:
+    """The recommendation of a run; None where no plan has a time."""
     measurements = with_speedups(run.measurements)
     ranked = rankings(measurements)
     if not ranked:
         return None
     first = by_strongest_method(ranked)
-    drawn: dict[Any, Curves] = {}
-    others = [entry(each, ranked, measurements, drawn) for each in ranked if each is not first]
-    return entry(first, ranked, measurements, drawn) | {"use": usage_of(first.best), "others": others}
+    drawn: dict[Hashable, Curves] = {}
+    others = tuple(recommendation_of(each, ranked, measurements, drawn) for each in ranked if each is not first)
+    return replace(recommendation_of(first, ranked, measurements, drawn), use=usage_of(first.best), others=others)
 
 
-def entry(
-    ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement], drawn: dict[Any, Curves]
-) -> dict[str, Any]:
+def recommendation_of(
+    ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement], drawn: dict[Hashable, Curves]
+) -> Recommendation:
     """The recommendation for one workload and target."""
     best, second = ranking.best, ranking.runner_up
     changes, lengths = crossover(ranking, ranked, drawn)
     limits, bound, gain = limits_of_measurement(best, run), layout_bound(best), layout_gain(ranking)
-    if bound and gain and best.speedup and gain["over"] != best.speedup["over"]:  # the bound is for another gain
-        bound |= {"reached": None, "above": None}
-    found = {
-        "workload": best.workload.to_json(),
-        "target": str(best.target),
-        "plan": str(best.plan),
-        "flags": dict(best.flags) if best.flags else None,
-        "method": best.method,
-        "headline": recommendation_headline(ranking),
-        "question": question(best.workload, str(best.target), best.devices),
-        "answer": answer(ranking, gain),
-        "ties": [m.printed_plan for m in ties(ranking)[1:]],
-        "names": layout_names(ranking),
-        "median_s": best.median_s,
-        "ci95_s": list(best.ci95_s) if best.ci95_s else None,
-        "tokens_per_s": best.tokens_per_s,
-        "gain": gain,
-        "over_one_device": over_one_device(best, run),
-        "bottleneck_shares": limits,
-        "limits_method": limits and ("simulated" if best.method == "measured" else best.method),
-        "bound_by": max(limits, key=lambda part: limits[part]) if limits else None,
-        "bound": bound,
-        "runner_up": second and second.printed_plan,
-        "margin": second and margin_of(best, second),
-        "too_close": ranking.too_close(best, second) if second else None,
-        "crossover": changes,
-        "lengths": lengths,
-        "confidence": confidence(ranking),
-        "peak_bytes": best.peak_bytes,
-        "hbm_bytes": best.hbm_bytes,
-        "memory": dict(best.memory) if best.memory else None,
-        "step_parts": dict(best.step_parts) if best.step_parts else None,
-        "refused": refused_entry(ranking),
-    }
-    return found | {"reasons": reasons(found, ranking, run)}
+    if bound and gain and best.speedup and gain.over != best.speedup.over:  # the bound is for another gain
+        bound = replace(bound, reached=None, above=None)
+    found = Recommendation(
+        workload=best.workload,
+        target=best.target,
+        plan=best.plan,
+        flags=best.flags or None,
+        method=best.method,
+        headline=recommendation_headline(ranking),
+        question=question(best.workload, str(best.target), best.devices),
+        answer=answer(ranking, gain),
+        ties=tuple(m.printed_plan for m in ties(ranking)[1:]),
+        names=layout_names(ranking),
+        median_s=best.median_s or 0.0,
+        ci95_s=best.ci95_s,
+        tokens_per_s=best.tokens_per_s,
+        gain=gain,
+        over_one_device=over_one_device(best, run),
+        bottleneck_shares=limits,
+        limits_method=None if not limits else "simulated" if best.method == "measured" else best.method,
+        bound_by=max(limits, key=lambda part: limits[part]) if limits else None,
+        bound=bound,
+        runner_up=second and second.printed_plan,
+        margin=second and margin_of(best, second),
+        too_close=ranking.too_close(best, second) if second else None,
+        crossover=changes,
+        lengths=lengths,
+        confidence=confidence(ranking),
+        peak_bytes=best.peak_bytes,
+        hbm_bytes=best.hbm_bytes,
+        memory=best.memory or None,
+        step_parts=best.step_parts or None,
+        refused=refused_plans(ranking),
+    )
+    return replace(found, statements=statements(found), reasons=reasons(found, ranking, run))
 
 
 def recommendation_headline(ranking: Ranking) -> str:
@@ -123,15 +126,15 @@ def layout_names(ranking: Ranking) -> str:
     return or_list(list(dict.fromkeys(f"{plan.scheme}/{plan.layout}" for plan in plans)))
 
 
-def layout_gain(ranking: Ranking) -> dict[str, Any] | None:
+def layout_gain(ranking: Ranking) -> Speedup | None:
     """The speed-up over the plan with the default tile and mesh, where the run also has that, otherwise over the
     contiguous ring. Measured plans were sampled in alternation, so the interval is paired."""
     best, usual = ranking.best, default_plan(ranking.best)
     base = next((m for m in ranking.rivals if m.plan == usual and m.flags == best.flags), None)
     if base is None or base is best or not base.median_s or not best.median_s:
-        return dict(best.speedup) if best.speedup else None
+        return best.speedup
     interval = ratio_interval(base.samples_s, best.samples_s)
-    return {"over": str(base.plan), "value": base.median_s / best.median_s, "ci95": interval and list(interval)}
+    return Speedup(over=base.plan, value=base.median_s / best.median_s, ci95=interval)
 
 
 def default_plan(m: Measurement) -> Plan:
@@ -150,34 +153,34 @@ def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[st
     return found or None
 
 
-def layout_bound(m: Measurement) -> dict[str, Any] | None:
+def layout_bound(m: Measurement) -> ReachedBound | None:
     """The largest gain of its layout over the contiguous layout, and the share that was reached, for attention
     only and not for a step; None where it is unknown."""
-    most, layer = attention_bound(m), (m.bound or {}).get("layer")
+    most = attention_bound(m)
     if m.devices == 1 or most is None:
         return None
     own = replace(m.plan, layout="contiguous")
-    alike = m.speedup is not None and parse_plan(m.speedup["over"]) == own and m.workload.passes != STEP
-    reached = m.speedup["value"] / most if m.speedup and alike else None
-    found = {"attention_only": most, "layer": layer, "reached": reached}
-    return found | {"above": why_above_bound(found)}
+    alike = m.speedup is not None and m.speedup.over == own and m.workload.passes != STEP
+    reached = m.speedup.value / most if m.speedup and alike else None
+    found = ReachedBound(attention_only=most, layer=m.bound and m.bound.layer, reached=reached)
+    return replace(found, above=why_above_bound(found))
 
 
-def confidence(ranking: Ranking) -> dict[str, Any]:
+def confidence(ranking: Ranking) -> Confidence:
     """A level, a word and a sentence: how the time was obtained, and whether it distinguishes the plan from the
     next."""
     best, second = ranking.best, ranking.runner_up
     word, said = {"measured": _measured, "simulated": _simulated}.get(best.method, _predicted)(ranking)
     level = confidence_level(ranking, published_error(best))
-    found = {"level": level, "grade": LEVELS[level - 1]}
+    found = Confidence(level=level, grade=LEVELS[level - 1], word=word, sentence=said)
     if second is None or not ranking.too_close(best, second):
-        return found | {"word": word, "sentence": said}
+        return found
     doubt = "is smaller than predictions can resolve"
     if best.method == "measured":
         doubt = "has an interval that contains zero"
     elif best.method == "simulated" and (speedup_error(ranking.pairs) or 0.0) > MIN_MARGIN:
         doubt = "is within the simulation's error"
-    return found | {"word": "ambiguous", "sentence": f"{said} The margin over the runner-up {doubt}."}
+    return replace(found, word="ambiguous", sentence=f"{said} The margin over the runner-up {doubt}.")
 
 
 def _measured(ranking: Ranking) -> tuple[str, str]:
@@ -192,14 +195,14 @@ def _measured(ranking: Ranking) -> tuple[str, str]:
 
 
 def _simulated(ranking: Ranking) -> tuple[str, str]:
-    best, source = ranking.best, str((ranking.best.cost_source or {}).get("source"))
-    grounds = {
-        "measured_tile": f"The {best.devices} devices did not run; tiles were timed on this machine.",
-        "datasheet": "Nothing ran; the time comes from published figures.",
-        **{each: f"The plan did not run; tiles take {taken}." for each, taken in TABLED.items()},
-    }
-    words = grounds.get(source, f"The plan did not run; its time comes from {source}.")
-    word = "datasheet" if source == "datasheet" else "simulated"
+    best, source = ranking.best, ranking.best.cost_source and ranking.best.cost_source.source
+    if source == CostOrigin.MEASURED_TILE:
+        words = f"The {best.devices} devices did not run; tiles were timed on this machine."
+    elif source == CostOrigin.DATASHEET:
+        words = "Nothing ran; the time comes from published figures."
+    else:
+        words = f"The plan did not run; tiles take {source.phrase if source else 'costs of an unknown source'}."
+    word = "datasheet" if source == CostOrigin.DATASHEET else "simulated"
     if not ranking.pairs:
         return word, f"{words} {accuracy_sentence(best)}"
     worst, ratio = max(abs(pair.error) for pair in ranking.pairs), speedup_error(ranking.pairs)
@@ -207,18 +210,11 @@ def _simulated(ranking: Ranking) -> tuple[str, str]:
     return word, f"{words} Where a plan was both measured and simulated, times were off by up to {worst:.0%}{also}."
 
 
-TABLED = {
-    "estimated_cycles": "the compiler's estimated cycles",
-    "bundles": "the bundles of the compiler's final schedule",
-    "published": "published times of the kernel",
-}
-
-
 def published_error(m: Measurement) -> float | None:
     """The mean error of such predictions against published times; None where no times are published."""
     from stripectl.analysis.accuracy.attention import known_error
 
-    if (m.cost_source or {}).get("source") not in ("bundles", "published"):
+    if m.cost_source is None or not m.cost_source.source.has_published_error:
         return None
     known = known_error(m.target.hardware, m.workload.passes)
     return known.error.mean if known else None
@@ -230,7 +226,7 @@ def accuracy_sentence(m: Measurement) -> str:
 
     known = known_error(m.target.hardware, m.workload.passes)
     unknown = "No plan was both measured and simulated here, so its error is not known."
-    if known is None or (m.cost_source or {}).get("source") not in ("bundles", "published"):
+    if known is None or m.cost_source is None or not m.cost_source.source.has_published_error:
         return unknown
     error = known.error
     fitted = ", to which its costs were fitted" * known.fitted
@@ -242,31 +238,26 @@ def accuracy_sentence(m: Measurement) -> str:
 
 
 def _predicted(ranking: Ranking) -> tuple[str, str]:
-    words = {**TABLED, "datasheet": "the times that published figures allow"}
-
-    def taken(known: Mapping[str, Any]) -> str:
-        return words.get(str(known.get("source")), f"what {known.get('source')} says")
-
-    known = ranking.best.cost_source or {}
-    tiles = f"tiles take {taken(known)}"
-    if beside := known.get("softmax"):
-        tiles = f"tiles of linear layers take {taken(known)}, tiles of softmax layers {taken(beside)}"
-    lacking = known.get("memory_left_out")
+    known = ranking.best.cost_source
+    tiles = f"tiles take {known.source.phrase if known else 'costs of an unknown source'}"
+    if known and (beside := known.softmax):
+        tiles = f"tiles of linear layers take {known.source.phrase}, tiles of softmax layers {beside.source.phrase}"
+    lacking = known and known.memory_left_out
     memory = "the compiler's figure" + (f", without {lacking}" if lacking else "")
     said = f"The plan did not run: its time is predicted, {tiles}; memory is {memory}."
     return "predicted", f"{said} {found}" if "within" in (found := accuracy_sentence(ranking.best)) else said
 
 
-def refused_entry(ranking: Ranking) -> list[dict[str, Any]]:
+def refused_plans(ranking: Ranking) -> tuple[RefusedPlans, ...]:
     """The plans of the workload without a time, grouped where their reasons differ only in numbers."""
-    return [
-        {
-            "status": those[0].status,
-            "reason": shortened_reason(those[0].reason or "no reason was given"),
-            "plans": [m.printed_plan for m in those],
-        }
+    return tuple(
+        RefusedPlans(
+            status=those[0].status,
+            reason=shortened_reason(those[0].reason or "no reason was given"),
+            plans=tuple(m.printed_plan for m in those),
+        )
         for those in refusals_and_failures(ranking.members)
-    ]
+    )
 
 
 def shortened_reason(text: str) -> str:

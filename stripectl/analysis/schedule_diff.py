@@ -8,15 +8,15 @@ the same time, computes more tiles, needs more memory, copies more, or is predic
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from stripectl.errors import BadInput
+from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, nbytes
 
-Verdict = Literal["WORSE", "BETTER", "SAME", "MISSING"]
-FAILURES = ("WORSE", "MISSING")
 MORE_IS_BETTER = ("fits", "predicted overlap")
 
 
@@ -86,7 +86,7 @@ def facts_without_base(run: Run) -> Mapping[Any, Measurement]:
 def compare_values(was: Measurement, now: Measurement | None, threshold: float) -> Iterator[ScheduleFact]:
     """The facts of a plan in either run; where it does not fit, no other fact is known."""
     if now is None:
-        yield ScheduleFact(was, was, "fits", 1, None, "MISSING")
+        yield ScheduleFact(was, was, "fits", 1, None, Verdict.MISSING)
         return
     before, after = schedule_facts(was), schedule_facts(now)
     for name in dict.fromkeys((*before, *after)) if after["fits"] else ("fits",):
@@ -96,23 +96,22 @@ def compare_values(was: Measurement, now: Measurement | None, threshold: float) 
 
 def fact_verdict(name: str, was: float | None, now: float | None, threshold: float) -> Verdict:
     if was is None or now is None or abs(now - was) <= threshold * abs(was):
-        return "SAME"
-    return "BETTER" if (now > was) == (name in MORE_IS_BETTER) else "WORSE"
+        return Verdict.UNCHANGED
+    return Verdict.IMPROVED if (now > was) == (name in MORE_IS_BETTER) else Verdict.REGRESSED
 
 
 def schedule_facts(m: Measurement) -> dict[str, float | None]:
     """The compiler's facts about a plan, by name."""
-    program = m.compiled_program or {}
-    transfers, copies = program.get("collectives") or [], program.get("copies") or {}
+    program = m.compiled_program or CompiledProgram()
     found: dict[str, float | None] = {"fits": float(m.status == "ok"), "memory": m.peak_bytes}
-    found["tiles computed"] = (m.tiles or {}).get("computed")
-    found["predicted overlap"] = (m.overlap or {}).get("ratio")
-    found["copied a round"] = copies.get("bytes_per_round", 0)
-    kinds = sorted({each["opcode"] for each in transfers})
+    found["tiles computed"] = m.tiles and m.tiles.computed
+    found["predicted overlap"] = m.overlap and m.overlap.ratio
+    found["copied a round"] = program.copies.bytes_per_round if program.copies else 0
+    kinds = sorted({each.opcode for each in program.collectives})
     for kind in kinds:
-        alike = [each for each in transfers if each["opcode"] == kind]
-        found[f"sent by {kind}"] = sum(each["sent_bytes"] * each["times"] for each in alike)
-        found[f"{kind}s"] = sum(each["times"] for each in alike)
-        found[f"synchronous {kind}s"] = sum(each["times"] for each in alike if not each["asynchronous"])
-        found[f"{kind}s without tiles"] = sum(each["times"] for each in alike if not each["beside_tiles"])
+        alike = [each for each in program.collectives if each.opcode == kind]
+        found[f"sent by {kind}"] = sum(each.sent_bytes * each.times for each in alike)
+        found[f"{kind}s"] = sum(each.times for each in alike)
+        found[f"synchronous {kind}s"] = sum(each.times for each in alike if not each.asynchronous)
+        found[f"{kind}s without tiles"] = sum(each.times for each in alike if not each.beside_tiles)
     return found

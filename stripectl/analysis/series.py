@@ -14,6 +14,7 @@ from stripectl.analysis.metrics import Metric, is_timed_here
 from stripectl.results.measurement import Measurement, readable
 from stripectl.results.run import Run
 from stripectl.statistics.change_points import MIN_RUNS, LevelChange, level_changes, relative
+from stripectl.util.json import JsonObject
 
 MAX_NAMED_MARKS = 3  # differences that are named
 MIN_SPAN = 0.1
@@ -77,7 +78,7 @@ class Series:
         more = max(MIN_SPAN * abs(middle) - (high - low), 0.0) / 2
         return low - more, high + more
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         m, metric = self.newest.measurement, self.metric
         return {
             **{"plan": str(m.plan), "target": str(m.target), "method": m.method, "flags": m.flags},
@@ -169,7 +170,7 @@ def surrounding_changes(before: Mapping[str, str], after: Mapping[str, str]) -> 
     return said + [f"and {len(names) - MAX_NAMED_MARKS} more"] * (len(names) > MAX_NAMED_MARKS)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 

@@ -69,7 +69,7 @@ def published_comparisons(measurements: Iterable[Measurement]) -> list[Published
         known = published_rows().get((hardware, work.model or "", tensor, ring, work.seq_len))
         slow_s = timed.get((replace(plan, layout="contiguous"), work, m.target, m.method))
         if known and slow_s and m.median_s and plan.layout == "striped" and plan.devices == tensor * ring:
-            mesh, bound = f"ring={ring},tensor={tensor}", (m.bound or {}).get("layer")
+            mesh, bound = f"ring={ring},tensor={tensor}", m.bound and m.bound.layer
             what = hardware, work.model or "", mesh, work.seq_len
             found.append(PublishedComparison(*what, known[0], bound, known[1], slow_s / m.median_s, m.method))
     return found

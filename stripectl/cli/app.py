@@ -53,7 +53,7 @@ SUMMARIES = {
     "check": "Check claims in a file against a run: verdicts, and an exit code for CI.",
     "history": "Show a metric over commits, with its change points.",
     "accuracy": "Compare predictions with published measurements: how far off they are.",
-    "list": "List all schemes, layouts, kernels, hardware, models and targets.",
+    "list": "List all schemes, layouts, kernels, recurrences, hardware, models and targets.",
     "doctor": "Show which components work here, and the command that installs or fixes each of the others.",
 }
 

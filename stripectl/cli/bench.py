@@ -7,6 +7,7 @@ import click
 
 from stripectl.cli import options, session
 from stripectl.cli.multihost import cluster_here, on_every_host
+from stripectl.cli.output_options import OutputOptions
 from stripectl.cli.suite import suite_runs
 
 
@@ -51,4 +52,4 @@ def command(suite: Path | None, **given: Any) -> int:
             return session.show_dry_run(
                 found, "to run", f"sampling takes at most {given['time_budget']} (--time-budget)"
             )
-    return session.run_bench(given, requests, profile=given["profile"])
+    return session.run_bench(OutputOptions.of(given), requests, explicit=bool(given["plans"]), profile=given["profile"])

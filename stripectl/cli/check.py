@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stripectl.analysis.claim_verdicts import Judgement
     from stripectl.results.run import Run
 
-STYLES = {"FAILS": "red", "UNSURE": "yellow"}
+STYLES = {"FAIL": "red", "INCONCLUSIVE": "yellow"}
 
 
 @click.command("check")

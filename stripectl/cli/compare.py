@@ -1,12 +1,16 @@
 """`stripectl compare`: two runs, with verdicts for people and for CI."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stripectl.errors import BadInput
+
+if TYPE_CHECKING:
+    from stripectl.reporters.comparison import ComparisonTable
+    from stripectl.results.measurement import Measurement
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 DEFAULT_MAX_REGRESSION = {"times": "5%", "schedule": "0%"}
@@ -47,7 +51,7 @@ def command(base: Path, new: Path, max_regression: str | None, subject: str, **g
     """Compare two runs: verdicts, and an exit code for CI.
 
     BASE and NEW are run.json files, plain or compressed, folders of runs, or reports. Exit code 1: a measurement is
-    significantly slower or worse, broken, or missing from NEW. In GitHub Actions the table is also in the step's
+    significantly slower or worse, failed in NEW, or missing from it. In GitHub Actions the table is also in the step's
     summary.
 
     \b
@@ -66,12 +70,12 @@ def command(base: Path, new: Path, max_regression: str | None, subject: str, **g
     else:
         with ProgressDisplay(quiet=False) as reporter:
             found = times_table(*runs, threshold, given["allow_different"], reporter.say)
-    show_comparison(found, given)
+    show_comparison(found)
     write_files(found, runs[1].measurements, given)
     return int(any(case.outcome == "failed" for case in found.cases))
 
 
-def show_comparison(found: Any, given: dict[str, Any]) -> None:
+def show_comparison(found: "ComparisonTable") -> None:
     """Print the table, and a line for each note."""
     from stripectl.reporters.comparison import MIN_COLUMNS
     from stripectl.reporters.terminal.tables import console, fitted_table
@@ -79,31 +83,33 @@ def show_comparison(found: Any, given: dict[str, Any]) -> None:
     told = (
         found.rows
         if len(found.rows) <= MAX_SCREEN_ROWS
-        else [row for row in found.rows if "SAME" not in row][:MAX_SCREEN_ROWS]
+        else [row for row in found.rows if "UNCHANGED" not in row][:MAX_SCREEN_ROWS]
     )
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
     if rows:
         screen.print(fitted_table(found.columns, rows, screen.width, MIN_COLUMNS, found.columns))
     if left_out := len(found.rows) - len(told):
-        screen.print(f"{left_out:,} more rows are not shown (rows with the verdict SAME are omitted first)")
+        screen.print(f"{left_out:,} more rows are not shown (rows with the verdict UNCHANGED are omitted first)")
     for line in found.notes[:MAX_SCREEN_ROWS]:
         screen.print(line, markup=False)
     if left_out := len(found.notes[MAX_SCREEN_ROWS:]):
         screen.print(f"{left_out:,} more notes are not shown")
 
 
-def write_files(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:
+def write_files(
+    found: "ComparisonTable", measurements: "Sequence[Measurement]", files: Mapping[str, Path | None]
+) -> None:
     """Write the requested files, and the summary of a step of GitHub Actions."""
     from stripectl.reporters import ci
     from stripectl.util.files import write_atomically
 
     text = found.markdown()
-    if given["junit"]:
-        ci.write_junit(given["junit"], "stripectl compare", found.cases, found.properties)
-    if given["markdown"]:
-        write_atomically(given["markdown"], text)
-    if given["github_benchmark"]:
-        ci.write_github_benchmark(given["github_benchmark"], measurements)
-    if given["bencher"]:
-        ci.write_bencher(given["bencher"], measurements)
+    if files["junit"]:
+        ci.write_junit(files["junit"], "stripectl compare", found.cases, found.properties)
+    if files["markdown"]:
+        write_atomically(files["markdown"], text)
+    if files["github_benchmark"]:
+        ci.write_github_benchmark(files["github_benchmark"], measurements)
+    if files["bencher"]:
+        ci.write_bencher(files["bencher"], measurements)
     ci.step_summary(text)

@@ -5,7 +5,7 @@ import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stripectl.cli.multihost import cluster_here
+from stripectl.cli.output_options import OutputOptions
 from stripectl.errors import BadInput, StripectlError
 from stripectl.runner.options import REPORT
 
 if TYPE_CHECKING:
     from stripectl.results.writer import RunWriter
+    from stripectl.runner.request import Request
 
 SHOWN, MANY = 10, 1000  # plans per workload on a terminal where every mesh was tried, or where there are many plans
 
 
-def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) -> int:
+def run_bench(
+    output: OutputOptions,
+    requests: "Sequence[Request]",
+    *,
+    explicit: bool,
+    profile: bool,
+    profile_steps: int | None = None,
+) -> int:
     """Run the requests, save and show all results however the run ends, and return the exit code."""
     from stripectl.profiling.profiler import Tracer
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
@@ -30,12 +39,12 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
-    with run_of_command(given) as kept:
-        run, screen = kept.run, console(stderr=given["as_json"], wide=given["wide"])
+    with run_of_command(output) as kept:
+        run, screen = kept.run, console(stderr=output.as_json, wide=output.wide)
         stopped: BaseException | None = None
         try:
-            with interruptible(), ProgressDisplay(given["quiet"]) as reporter:
-                steps = given.get("steps", Tracer.steps)
+            with interruptible(), ProgressDisplay(output.quiet) as reporter:
+                steps = profile_steps or Tracer.steps
                 for request in requests:
                     effort = replace(
                         request.sampling, profile_folder=kept.folder if profile else None, profile_steps=steps
@@ -48,12 +57,12 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
         if kept.gathered().measurements or stopped is None:
             many = len(run.measurements) > MANY or any(each.is_search for each in requests)
             shown, left_out = largest_shown(run) if many else (run, [])
-            finish(kept, screen, given, shown, left_out)
+            finish(kept, screen, output, shown, left_out)
         if profile and stopped is None and not any(m.profile for m in run.measurements):
             screen.print("profile none: only plans that run here can be profiled. Try --method measured.", markup=False)
         if stopped is not None:
             raise stopped
-        return exit_code(run, explicit=bool(given["plans"]))
+        return exit_code(run, explicit)
 
 
 def note_replaced_parts(names: Iterable[str | None]) -> None:
@@ -84,20 +93,20 @@ def largest_shown(run: Any) -> tuple[Any, list[str]]:
 
 
 @contextlib.contextmanager
-def run_of_command(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]:
+def run_of_command(output: OutputOptions, by: str = "key") -> Iterator["RunWriter"]:
     """The run of this command: a new run, or with --resume the run to continue."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
     from stripectl.runner.open_run import open_run
 
-    if given["history"]:
-        History(given["history"]).check_writable()
+    if output.history:
+        History(output.history).check_writable()
     around = environment([])
     if cluster := cluster_here():
         around["hosts"] = cluster.places
         around["warnings"] += cluster.differences()
     command = shlex.join(["stripectl", *sys.argv[1:]])
-    with open_run(command, around, given["output"], resume=given["resume"], by=by, warn=show_warning) as kept:
+    with open_run(command, around, output.output, resume=output.resume, by=by, warn=show_warning) as kept:
         yield kept
 
 
@@ -105,7 +114,7 @@ def show_warning(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
-def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
+def finish(kept: "RunWriter", screen: Any, output: OutputOptions, shown: Any, notes: Sequence[str] = ()) -> None:
     """Print the recommendation, where there were several plans; the table of `shown`, a part of the run; the winner at
     each length, where schemes were compared at several; and write the report and say where the files are.
 
@@ -125,22 +134,22 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
         run.environment["warnings"] = []
     found = run.recommendation = recommend(run)
     if found and (cluster := cluster_here()):
-        cluster.recommended = found["plan"]
+        cluster.recommended = str(found.plan)
     unsaved = [kept.rescue()]
-    if given["as_json"]:
+    if output.as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
     page = kept.folder / REPORT
     if found and has_choice(found):
         screen.print(recommendation_panel(found, screen.width, str(page)))
         screen.print()
-    every = given["all_plans"] or not screen.is_terminal
-    show_run(run, screen, run if given["all_plans"] else shown, () if given["all_plans"] else notes, every)
+    every = output.all_plans or not screen.is_terminal
+    show_run(run, screen, run if output.all_plans else shown, () if output.all_plans else notes, every)
     show_traces(run, kept.folder, screen)
     for warning in (*run.environment["warnings"], *noise_warnings(run.measurements)):
         screen.print(f"warning {warning}", markup=False)
-    history = History(given["history"]) if given["history"] else None
+    history = History(output.history) if output.history else None
     try:
-        with ProgressDisplay(given["quiet"]) as reporter:
+        with ProgressDisplay(output.quiet) as reporter:
             write_report(run, page, reporter.say, history.before(run) if history else None)
         if history:
             history.add(run)
@@ -203,7 +212,7 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
         for part in profile_parts(m.profile, title, screen.width, predicted, m.median_s):
             screen.print(part)
         screen.print()
-    if any("profile" in m.profile for m in traced):
+    if any(m.profile.profile for m in traced):
         screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
 
 
@@ -215,7 +224,7 @@ def exit_code(run: Any, explicit: bool) -> int:
     failed = [m for m in run.measurements if m.status == "failed"]
     if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
         return 4
-    unprofiled = (str((m.profile or {}).get("reason")).startswith(UNPROFILED) for m in run.measurements)
+    unprofiled = (str(m.profile and m.profile.reason).startswith(UNPROFILED) for m in run.measurements)
     if failed or any(unprofiled):
         return 1
     refused = [m.status == "refused" for m in run.measurements]

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from stripectl.cli import options, session
 from stripectl.cli.multihost import on_every_host
+from stripectl.cli.output_options import OutputOptions
 from stripectl.errors import BadInput
 
 MAX_DEVICES = 2**17  # of the largest target
@@ -53,16 +54,19 @@ def command(plan: str | None, **given: Any) -> int:
     from stripectl.runner.parse import parse_trace
 
     request = parse_trace(RequestOptions.of(given), plan, default_size=not named & SIZE_OPTIONS)
-    return session.run_bench({**given, "plans": (plan,)}, [request], profile=True)
+    output = OutputOptions.of(given)
+    return session.run_bench(output, [request], explicit=True, profile=True, profile_steps=given["steps"])
 
 
 def show_profile(given: Mapping[str, Any]) -> int:
     """Print the overlap in a profile that another program wrote."""
     from stripectl.hardware.target import parse_target
+    from stripectl.profiling.diagnosis import ProfiledPlan
     from stripectl.profiling.folder import other_files, profile_files
     from stripectl.profiling.profiler import Tracer
     from stripectl.reporters.terminal.profile import profile_parts
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
+    from stripectl.results.records import record_json
     from stripectl.runner.parse import parse_hardware
     from stripectl.workers.worker_group import interruptible
 
@@ -74,9 +78,9 @@ def show_profile(given: Mapping[str, Any]) -> int:
     files = profile_files(given["read"])
     with interruptible(), ProgressDisplay(given["quiet"]) as reporter, Tracer(Path()) as tracer:
         reporter.say(f"read {given['read']}", 0, 1)
-        found = tracer.read(files, axes, {"link_bytes_per_s": link})
+        found = tracer.read(files, axes, ProfiledPlan(link_bytes_per_s=link))
     if given["as_json"]:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(record_json(found), indent=1))
         return 0
     screen = console()
     for part in profile_parts(found, str(files[0].parent if len(files) > 1 else files[0]), screen.width):

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from stripectl.cli import options, session
 from stripectl.cli.multihost import cluster_here, on_every_host
+from stripectl.cli.output_options import OutputOptions
 from stripectl.errors import BadInput, StripectlError
 from stripectl.runner.options import RUNS
+
+if TYPE_CHECKING:
+    from stripectl.runner.request import Request
+    from stripectl.runner.tuning.candidates import TileSearch
 
 WORKLOAD_OPTIONS = {
     "seqlen",
@@ -70,22 +75,22 @@ def command(**given: Any) -> int:
             return session.show_dry_run(
                 dry_run_tuning(tuning, reporter.say, cluster_here()), "candidates", BACKWARD_TILES
             )
-    return search_and_show(given, tuning)
+    return search_and_show(OutputOptions.of(given), tuning)
 
 
-def parse_tuning(given: Mapping[str, Any]) -> Any:
+def parse_tuning(given: Mapping[str, object]) -> "TileSearch":
     """The requested search; by default with the workload of the newest run, if any."""
     from stripectl.runner.options import RequestOptions
     from stripectl.runner.tuning.candidates import TileSearch
 
-    tuning = TileSearch.of(RequestOptions.of(given), given["strategy"])
+    tuning = TileSearch.of(RequestOptions.of(given), str(given["strategy"]))
     context = click.get_current_context()
     if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WORKLOAD_OPTIONS):
         return replace(tuning, request=with_newest_workload(tuning.request))
     return tuning
 
 
-def with_newest_workload(request: Any) -> Any:
+def with_newest_workload(request: "Request") -> "Request":
     """The request for the workload of the newest run's first measurement, in all passes of this run."""
     from stripectl.core.model_config import MODEL_SIZES
     from stripectl.results.run import Run, newest_run
@@ -104,7 +109,7 @@ def with_newest_workload(request: Any) -> Any:
     return replace(request, workloads=workloads, default_dtype=usual)
 
 
-def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
+def search_and_show(output: OutputOptions, tuning: "TileSearch") -> int:
     """Search, save and show all results however the search ends, and return the exit code."""
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
     from stripectl.results.backend import Notice
@@ -112,13 +117,13 @@ def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
-    screen, notes = console(stderr=given["as_json"], wide=given["wide"]), list[str]()
-    with session.run_of_command(given, by="identity") as kept:  # the last result of each candidate, by any method
+    screen, notes = console(stderr=output.as_json, wide=output.wide), list[str]()
+    with session.run_of_command(output, by="identity") as kept:  # the last result of each candidate, by any method
         run = kept.run
         tuning = replace(tuning, request=replace(tuning.request, previous=tuple(run.measurements)))
         stopped: BaseException | None = None
         try:
-            with interruptible(), ProgressDisplay(given["quiet"]) as reporter:
+            with interruptible(), ProgressDisplay(output.quiet) as reporter:
                 for event in tune(tuning, reporter.say, cluster_here()):
                     kept.take(event)
                     notes += [event.text] if isinstance(event, Notice) else []
@@ -126,7 +131,7 @@ def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
             stopped = raise_host_lost(error) or error
         if kept.gathered().measurements or stopped is None:
             shown, left_out = best_candidates(run)
-            session.finish(kept, screen, given, shown, [*left_out, *notes])
+            session.finish(kept, screen, output, shown, [*left_out, *notes])
         if stopped is not None:
             raise stopped
         return session.exit_code(run, explicit=False)

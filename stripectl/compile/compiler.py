@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from stripectl.compile.cost_model import compiled_cost_model
+from stripectl.compile.report import CompilerReport
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
@@ -22,9 +22,12 @@ from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target
 from stripectl.hlo.llo_bundles import dump_flags
+from stripectl.results.cost_source import CostOrigin, CostSource, TableSource
 from stripectl.results.environment import FLAGS, version
+from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.fit import TRY_SMALLER, check_memory
 from stripectl.results.measurement import Measurement
+from stripectl.results.records import read_record, record_json
 from stripectl.simulate.cost_entries import CostKey, canonical_program, entries_of, masks_of, source_of
 from stripectl.simulate.cost_tables import PassCosts, shapes_of, shipped_costs
 from stripectl.simulate.sensitivity import with_sensitivity
@@ -77,8 +80,8 @@ class CompilerPool:
             raise Missing(f"cannot compile for {target} here: {found.missing}")
         return found
 
-    def report(self, workload: Workload, plan: Plan, target: Target, flags: Mapping[str, str]) -> dict[str, Any]:
-        """The compiler's report about a plan's program (`compile.session.Session.compile`), now or from the cache.
+    def report(self, workload: Workload, plan: Plan, target: Target, flags: Mapping[str, str]) -> CompilerReport:
+        """The compiler's report about a plan's program, now or from the cache.
 
         Raises:
             Missing: the compiler is not installed.
@@ -95,22 +98,31 @@ class CompilerPool:
         around = {name: os.environ.get(name) for name in FLAGS}
         packages = ("jax", "jaxlib", *(package for package, _ in tools.packages))
         key = {**request, "versions": list(map(version, packages)), "around": around}
-        if self.cached and isinstance(known := disk_cache.load(key), dict):
+        if self.cached and (known := self._kept(key)):
             return known
         alike = layer_groups(workload, plan)
         pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].bundles for each in alike)
         dump = self.dump if pallas and workload.passes != STEP else None
-        found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
-        found |= {"compiler": tools.name}
-        if "refused" not in found and (len(alike) > 1 or (pallas and workload.passes == STEP)):
+        answer = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
+        found = read_record(CompilerReport, answer)
+        program = replace(found.program, compiler=tools.name)
+        if found.refused is None and (len(alike) > 1 or (pallas and workload.passes == STEP)):
             # A program with both kinds of layers mixes their tiles, and a dump of a whole step takes a GiB.
             alone = [self.report(own.one_layer("forward-backward"), each, target, flags) for _, own, each in alike]
-            found["bundles"] = next((each["bundles"] for each in alone if each.get("bundles")), None)
-            found |= {"alone": alone} if len(alike) > 1 else {}
-            found = next((each for each in alone if "refused" in each), found)
-        if not pallas or found.get("bundles") or "refused" in found:
-            disk_cache.store(key, found)
+            program = replace(program, bundles=next((own for each in alone if (own := each.program.bundles)), None))
+            found = replace(found, by_kind=tuple(each.program for each in alone) if len(alike) > 1 else ())
+            found = next((each for each in alone if each.refused), found)
+        if found.refused is None:
+            found = replace(found, program=program)
+        if not pallas or found.program.bundles or found.refused:
+            disk_cache.store(key, record_json(found))
         return found
+
+    def _kept(self, key: Mapping[str, object]) -> CompilerReport | None:
+        try:
+            return read_record(CompilerReport, known) if (known := disk_cache.load(key)) else None
+        except TypeError:  # the cache may be anybody's
+            return None
 
     def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, PassCosts] | None:
         """The costs of a plan's tiles by pass: from the table that ships, where it has their shape; else from small
@@ -118,7 +130,7 @@ class CompilerPool:
         if kernels[plan.kernel].family != "softmax":
             return None
         near = shipped_costs(hardware, workload, plan)
-        if near and not any("interpolated_from" in each.detail for each in near.values()):
+        if near and not any(each.table.interpolated_from for each in near.values()):
             return near
         found = {passes: self.compiled_costs(shape, hardware) for passes, shape in shapes_of(workload, plan).items()}
         known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
@@ -142,12 +154,13 @@ class CompilerPool:
             ]
         except (BadInput, WorkerError):
             return None
-        if any("refused" in each for each in alike):
+        if any(each.refused for each in alike):
             return None
-        bundles = [kernel for each in alike for kernel in each.get("bundles") or ()]
-        entries = entries_of(alike[0] | {"bundles": bundles}, shape, hardware)
-        made_by = {"made_by": alike[0]["compiler"], "program": str(canonical_program(shape)[1])}
-        return PassCosts(entries, source_of(shape.kernel), made_by)
+        bundles = tuple(kernel for each in alike for kernel in each.program.bundles or ())
+        program = alike[0].program
+        entries = entries_of(replace(program, bundles=bundles), shape, hardware)
+        table = TableSource(made_by=program.compiler, program=str(canonical_program(shape)[1]))
+        return PassCosts(entries, source_of(shape.kernel), table)
 
     @cached_property
     def dump(self) -> str:
@@ -172,12 +185,12 @@ def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> 
         return case
     case, plan = replace(case, method="compiled"), case.plan
     try:
-        facts = compilers.report(case.workload, plan, target, case.flags or {})
-        if "refused" in facts:
-            needs, has = refused_memory(facts["refused"])
-            reason = refusal(facts["refused"], compilers.toolchain(target))
+        report = compilers.report(case.workload, plan, target, case.flags or {})
+        if report.refused is not None:
+            needs, has = refused_memory(report.refused)
+            reason = refusal(report.refused, compilers.toolchain(target))
             return replace(case, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or case.hbm_bytes)
-        return with_predicted_time(with_facts(case, facts, target), target, facts, compilers)
+        return with_predicted_time(with_report(case, report, target), target, report, compilers)
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
     except WorkerError as failure:
@@ -185,24 +198,25 @@ def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> 
         return replace(case, status=status, reason=reason if failure.group_alive else f"the compiler {reason}")
 
 
-def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> Measurement:
+def with_report(case: Measurement, report: CompilerReport, target: Target) -> Measurement:
     """The case with the compiler's facts about its program, and the time of its copies; refused where the program does
     not fit in memory."""
-    told = ("compiler", "collectives", "rewrites", "copies", "cycles", "beside", "bundles")
-    copies, rate = facts["copies"], target.hardware.figure("hbm_bytes_per_s")
-    takes = 2 * copies["bytes_per_round"] / rate if rate else None  # a copy reads and writes
+    program, rate = report.program, target.hardware.figure("hbm_bytes_per_s")
+    if program.copies and rate:  # a copy reads and writes
+        copies = replace(program.copies, s_per_round=2 * program.copies.bytes_per_round / rate)
+        program = replace(program, copies=copies)
     case = replace(
         case,
-        compile_s=facts["compile_s"],
-        bytes=facts["bytes"],
-        peak_bytes=facts["peak_bytes"],
-        compiled_program={name: facts[name] for name in told} | {"copies": copies | {"s_per_round": takes}},
+        compile_s=report.compile_s,
+        bytes=report.bytes,
+        peak_bytes=report.peak_bytes,
+        compiled_program=program,
     )
     return check_memory(case)
 
 
 def with_predicted_time(
-    case: Measurement, target: Target, facts: Mapping[str, Any], compilers: CompilerPool
+    case: Measurement, target: Target, report: CompilerReport, compilers: CompilerPool
 ) -> Measurement:
     """The case with the simulated time from the compiler's cycles and schedule; without a time where the hardware's
     profile lacks a figure that this needs."""
@@ -211,20 +225,19 @@ def with_predicted_time(
     plan = case.plan
     try:
         wired, alike = place_mesh(target, plan.mesh or ()), layer_groups(case.workload, plan)
-        alone = facts.get("alone", [facts])
         machines = [
             compiled_cost_model(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
-            for (_, own, each), said in zip(alike, alone, strict=True)
+            for (_, own, each), said in zip(alike, report.kinds, strict=True)
         ]
     except BadInput as error:  # the compiler's facts are valid without a time
-        return replace(case, cost_source={"source": "none", "left_out": str(error)})
-    case = replace(case, cost_source=attention_cost_source(machines) | {"predicted": True})
+        return replace(case, cost_source=CostSource(source=CostOrigin.NONE, left_out=str(error)))
+    case = replace(case, cost_source=replace(attention_cost_source(machines), predicted=True))
     if case.workload.passes == STEP:
         case = replace(case, memory=step_memory(case.workload, plan, target.hardware.kind))
-        return compiled_step(case, target.hardware, machines, facts)
+        return compiled_step(case, target.hardware, machines, report.program)
     machine, kind = machines[0], target.hardware.kind
     found = simulate(case.workload, plan, machine)
-    overlap = found.overlap and found.overlap.to_json(PREDICTED)
+    overlap = CommunicationOverlap.predicted(found.overlap, PREDICTED)
     return with_sensitivity(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
 
 

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,11 @@ from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import ITEM_BYTES
 from stripectl.hlo.schedule import ATTENTION
+from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
+from stripectl.results.cost_source import CostDisagreement, CostOrigin, CostSource
 from stripectl.simulate.cost_entries import CostEntry, entries_of
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
-from stripectl.simulate.cost_tables import COSTS, PassCosts, shapes_of, table_cost_model
+from stripectl.simulate.cost_tables import PassCosts, exposed_shares, shapes_of, table_cost_model, tile_seconds
 from stripectl.simulate.datasheet import datasheet_cost_model, with_links
 from stripectl.simulate.simulation import simulate
 
@@ -34,7 +35,7 @@ def compiled_cost_model(
     hardware: Hardware,
     workload: Workload,
     plan: Plan,
-    facts: Mapping[str, Any],
+    program: CompiledProgram,
     placement: MeshPlacement,
     known: Mapping[str, PassCosts] | None,
 ) -> CostModel:
@@ -46,63 +47,62 @@ def compiled_cost_model(
         BadInput: the profile lacks a figure that this needs.
     """
     assert plan.tile
-    exposed = exposed_transfers([each for each in facts["collectives"] if each["section"] in (None, ATTENTION)])
-    shown: dict[str, Any] = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
-    if kernels[plan.kernel].counting_tile:
-        shown["memory_left_out"] = f"the workspace of {plan.kernel}'s library"
+    exposed = exposed_transfers([each for each in program.collectives if each.section in (None, ATTENTION)])
+    workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].counting_tile else None
     if known:
         machine = table_cost_model(hardware, workload, plan, known, placement)
-        if differs := list(disagreements(hardware, workload, plan, facts, known)):
-            shown["disagrees"] = differs
-        return with_program_schedule(machine, exposed, shown)
-    costs = estimated_costs(hardware, workload, plan, facts)
+        differs = tuple(disagreements(hardware, workload, plan, program, known))
+        source = replace(machine.cost_source, memory_left_out=workspace, disagrees=differs)
+        return with_program_schedule(replace(machine, cost_source=source), exposed)
+    costs = estimated_costs(hardware, workload, plan, program)
     if costs is None:
         machine = datasheet_cost_model(hardware, workload, plan.tile, placement, plan.backward, kernels[plan.kernel])
-        missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
-        if "memory_left_out" in shown:
-            missing += f"; in memory, {shown['memory_left_out']}"
-        return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
+        missing = f"cycles of tiles: the compiler estimates none; {machine.cost_source.left_out}"
+        missing += f"; in memory, {workspace}" if workspace else ""
+        source = replace(machine.cost_source, memory_left_out=workspace, left_out=missing)
+        return with_program_schedule(replace(machine, cost_source=source), exposed)
     none = TileCost(0.0, 0.0)
-    detail = {
-        "clock_hz": hardware.figure("clock_hz"),
-        **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
-        "sources": {"clock_hz": hardware.sources["clock_hz"]},
-        "left_out": LEFT_OUT,
-        **shown,
-    }
+    source = CostSource(
+        source=CostOrigin.ESTIMATED_CYCLES,
+        clock_hz=hardware.figure("clock_hz"),
+        forward=tile_seconds(costs["forward"]) if "forward" in costs else None,
+        backward=tile_seconds(costs["backward"]) if "backward" in costs else None,
+        sources={"clock_hz": hardware.sources["clock_hz"]},
+        left_out=LEFT_OUT,
+        exposed=exposed_shares(exposed),
+        memory_left_out=workspace,
+    )
     both = costs.get("forward", none), costs.get("backward", none)
-    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), placement)
+    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, source, exposed), placement)
     return replace(made, memory_bytes_per_s=math.inf)  # the compiler's estimates include traffic outside of tiles
 
 
-def with_program_schedule(
-    machine: CostModel, exposed: Mapping[tuple[str, str, int], float], shown: Mapping[str, Any] | None = None
-) -> CostModel:
-    """The machine with the transfers that a plan's own program exposes, in place of the tables' for its scheme; `shown`
-    is added to its detail."""
-    return replace(machine, exposed=exposed, blocking=(), detail={**machine.detail, **(shown or {})})
+def with_program_schedule(machine: CostModel, exposed: Mapping[tuple[str, str, int], float]) -> CostModel:
+    """The machine with the transfers that a plan's own program exposes, in place of the tables' for its scheme."""
+    source = replace(machine.cost_source, exposed=exposed_shares(exposed))
+    return replace(machine, exposed=exposed, blocking=(), cost_source=source)
 
 
 def disagreements(
-    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], known: Mapping[str, PassCosts]
-) -> Iterator[dict[str, Any]]:
+    hardware: Hardware, workload: Workload, plan: Plan, program: CompiledProgram, known: Mapping[str, PassCosts]
+) -> Iterator[CostDisagreement]:
     """Tiles whose cost in the plan's own program differs from the table, with both costs in cycles."""
     shapes = shapes_of(workload, plan)
     for passes, shape in shapes.items():
-        table, own = known[passes].by_pass[passes], entries_of(facts, shape, hardware).get(passes)
+        table, own = known[passes].by_pass[passes], entries_of(program, shape, hardware).get(passes)
         if not own or not isinstance(table, CostEntry):
             continue
         for kind in ("whole", "boundary"):
             here, there = getattr(own, kind), getattr(table, kind)
             if here and there and abs(here / there - 1) > DISAGREEMENT:
-                yield {"pass": passes, "tile": kind, "program_cycles": here, "table_cycles": there}
+                yield CostDisagreement(passes=passes, tile=kind, program_cycles=here, table_cycles=there)
 
 
 def estimated_costs(
-    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any]
+    hardware: Hardware, workload: Workload, plan: Plan, program: CompiledProgram
 ) -> dict[str, TileCost] | None:
     """Costs by pass, as the compiler estimates them for this program; None where it estimates no tiles."""
-    clock, cycles = hardware.figure("clock_hz"), facts["cycles"]
+    clock, cycles = hardware.figure("clock_hz"), program.cycles
     if not clock or not cycles or kernels[plan.kernel].bundles:
         return None
     live = live_rectangles(workload, plan)
@@ -136,14 +136,14 @@ def live_rectangles(workload: Workload, plan: Plan) -> float:
     return float(np.mean(live, axis=0).max())
 
 
-def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:
+def exposed_transfers(collectives: Sequence[ScheduledCollective]) -> dict[tuple[str, str, int], float]:
     """The share of transfers, by (pass, opcode, itemsize), that the schedule exposes: none, half or all, whichever is
     nearest, so that a last hop, which has nothing to hide behind, does not count against the loop's hops."""
     sent: Counter[tuple[str, str, int]] = Counter()
     alone: Counter[tuple[str, str, int]] = Counter()
     for each in collectives:
-        key = each["pass"], each["opcode"], ITEM_BYTES[each["dtype"]]
-        sent[key] += each["sent_bytes"] * each["times"]
-        alone[key] += 0 if each["beside_tiles"] else each["sent_bytes"] * each["times"]
+        key = each.passes, each.opcode, ITEM_BYTES[each.dtype]
+        sent[key] += each.sent_bytes * each.times
+        alone[key] += 0 if each.beside_tiles else each.sent_bytes * each.times
     shares = {key: round(2 * alone[key] / nbytes) / 2 for key, nbytes in sent.items()}
     return {key: share for key, share in shares.items() if share}

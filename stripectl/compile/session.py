@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
+from stripectl.compile.report import CompilerReport
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
@@ -18,10 +19,13 @@ from stripectl.hlo.llo_bundles import kernels
 from stripectl.hlo.module import parse_module, sent_bytes_by_opcode
 from stripectl.hlo.rewrites import rewrites
 from stripectl.hlo.schedule import copies, cycles, scheduled_collectives
+from stripectl.results.compiled_program import CompiledProgram, KernelBundles
+from stripectl.results.records import record_json
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import recomputes_attention
 from stripectl.training.program import program_of
+from stripectl.util.json import JsonObject
 
 
 def clear(folder: Path) -> None:
@@ -39,15 +43,17 @@ def compiler_message(error: Exception) -> str:
     raise error
 
 
-def bundles_of(dump: Path) -> list[dict[str, Any]] | None:
+def bundles_of(dump: Path) -> tuple[KernelBundles, ...] | None:
     """The Pallas kernels in a dump; None where the dump's format, which nobody guarantees, is unknown."""
     try:
-        return [asdict(each) for each in kernels(dump)]
+        return tuple(kernels(dump))
     except StripectlError:
         return None
 
 
-def program_report(workload: Workload, plan: Plan, compiled: Any) -> dict[str, Any]:
+def program_report(
+    workload: Workload, plan: Plan, compiled: Any, compile_s: float, bundles: tuple[KernelBundles, ...] | None
+) -> CompilerReport:
     """Memory, collectives and their schedule, rewrites, copies, and cycles where a compiler estimates them: for one
     layer's attention by pass, and for all other parts of a training step together."""
     module, step = parse_module(compiled.as_text()), workload.passes == STEP
@@ -56,15 +62,21 @@ def program_report(workload: Workload, plan: Plan, compiled: Any) -> dict[str, A
     layers = workload.layers or 1
     runs = {"forward": layers * (1 + (step and recomputes_attention(plan))), "backward": layers}
     changed = [] if step else rewrites(workload, simulate(workload, plan, COUNTING).transfers, every)
-    return {
-        "peak_bytes": compiled_peak_bytes(compiled),
-        "bytes": sent_bytes_by_opcode(every),
-        "collectives": [each.to_json() for each in alike],
-        "rewrites": [each._asdict() for each in changed],
-        "copies": copies(module, step),
-        "cycles": estimated and {passes: each.shared(runs[passes]) for passes, each in estimated.items()},
-        "beside": beside,
-    }
+    return CompilerReport(
+        compile_s=compile_s,
+        peak_bytes=compiled_peak_bytes(compiled),
+        bytes=sent_bytes_by_opcode(every),
+        program=CompiledProgram(
+            collectives=tuple(alike),
+            rewrites=tuple(changed),
+            copies=copies(module, step),
+            cycles=None
+            if estimated is None
+            else {passes: each.shared(runs[passes]) for passes, each in estimated.items()},
+            beside=beside,
+            bundles=bundles,
+        ),
+    )
 
 
 @dataclass
@@ -75,14 +87,13 @@ class Session:
 
     def compile(
         self,
-        workload: Mapping[str, Any],
+        workload: JsonObject,
         plan: str,
         topology: Mapping[str, Any],
         flags: Mapping[str, str],
         dump: str | None,
-    ) -> dict[str, Any]:
-        """The compiler's report about a plan's program: `refused` with its message where it rejects the program,
-        otherwise its `program_report`, and the bundles of its kernels.
+    ) -> JsonObject:
+        """The compiler's report on a plan's program, with the bundles of its kernels (`CompilerReport`).
 
         `topology` holds the arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh;
         `dump` is the folder where this process's compiler leaves its bundles, if it was told to.
@@ -98,10 +109,9 @@ class Session:
         try:
             compiled = program.compile(flags)
         except Exception as error:
-            return {"refused": compiler_message(error), "compile_s": time.perf_counter() - start}
-        compile_s = time.perf_counter() - start
-        said = program_report(work, parsed, compiled)
-        return {"compile_s": compile_s, **said, "bundles": bundles_of(Path(dump)) if dump else None}
+            return record_json(CompilerReport(refused=compiler_message(error), compile_s=time.perf_counter() - start))
+        compile_s, bundles = time.perf_counter() - start, bundles_of(Path(dump)) if dump else None
+        return record_json(program_report(work, parsed, compiled, compile_s, bundles))
 
     def probe(self, topology: Mapping[str, Any]) -> bool:
         """Whether the compiler compiles one line for one of the described devices; raises the compiler's error."""

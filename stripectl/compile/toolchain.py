@@ -150,7 +150,7 @@ def topology_arguments(target: Target) -> dict[str, Any]:
     }
 
 
-def target_config(name: str, compiler: Mapping[str, Any]) -> str:
+def target_config(name: str, compiler: Mapping[str, object]) -> str:
     """A GPU in the text form of XLA's GpuTargetConfigProto."""
     major, minor = str(compiler["compute_capability"]).split(".")
     numbers = CUDA_LIMITS | {key: value for key, value in compiler.items() if key != "compute_capability"}

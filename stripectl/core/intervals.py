@@ -4,7 +4,7 @@ C is the union of its compute intervals and M the union of its communication win
 exposed = |M minus C|, overlap = hidden / |M|. Intervals are (start, end); arrays of intervals have the shape (n, 2).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,16 +23,6 @@ class Overlap(NamedTuple):
         """The hidden share; None where there is no communication."""
         total = self.hidden_s + self.exposed_s
         return self.hidden_s / total if total > 0 else None
-
-    def to_json(self, source: str) -> dict[str, Any]:
-        """The `overlap` of a measurement that did not run: waiting for peers is unknown."""
-        return {"ratio": self.ratio, **self._asdict(), "skew_s": None, "stall_s": None, "source": source}
-
-
-def busiest_device(devices: Sequence[Mapping[str, Any]]) -> int:
-    """The device that computes longest, so that others wait for it; in a tie, the device with most exposed time."""
-    figures = "compute_s", "exposed_s", "hidden_s"
-    return max(range(len(devices)), key=lambda at: [devices[at][name] for name in figures])
 
 
 def union(*parts: Any) -> np.ndarray:

@@ -37,8 +37,8 @@ def join_plans(plans: Sequence[Plan]) -> Plan:
 
 
 def segments(kinds: Sequence[str]) -> list[tuple[Sequence[str], int]]:
-    """(kinds of layers, how often they repeat), with as few layers as possible in the bodies of scans: LLLS twice and
-    LLS once, for LLLSLLLSLLS."""
+    """(kinds of layers, number of repetitions), with as few layers as possible in the bodies of scans. LLLSLLLSLLS, for
+    example, is LLLS twice and LLS once."""
 
     def repeats(period: int) -> int:
         count = 1

@@ -1,7 +1,8 @@
-"""How the rows of hidden states move between the contiguous layout of linear layers and the layout of softmax layers.
+"""The transfers that move rows of hidden states between the contiguous layout of linear layers and another layout of
+softmax layers.
 
-For zigzag, two permutes move the halves of a shard, which are chunks 2i and 2i+1 of 2N: no two chunks of the same
-parity go to the same device. For striped, an all-to-all moves the rows.
+Between contiguous and zigzag, the two halves of each shard (chunks 2i and 2i+1 of 2N) are permuted separately, because
+no two chunks of the same parity go to the same device. Between contiguous and striped, one all-to-all moves all rows.
 """
 
 from collections.abc import Sequence
@@ -10,11 +11,11 @@ from typing import NamedTuple
 from stripectl.core.layout import Layout
 from stripectl.core.plan import SEQUENCE_AXES, Plan
 
-BASE = "contiguous"  # the layout of linear layers, whose states go through positions in order
+BASE = "contiguous"  # the layout of linear layers, whose states need positions in order
 
 
 class SwitchTransfer(NamedTuple):
-    """A transfer of a switch: the collective, the share of a device's rows that it moves, and the mean number of links
+    """A transfer of a switch: the collective, the share of a device's rows that it sends, and the mean number of links
     that they cross on a ring."""
 
     opcode: str
@@ -23,7 +24,7 @@ class SwitchTransfer(NamedTuple):
 
 
 def half_destinations(shards: int) -> tuple[list[int], list[int]]:
-    """The devices that the first and the second half of each contiguous shard go to in the zigzag layout."""
+    """The destination devices in the zigzag layout of the first and of the second half of each contiguous shard."""
 
     def holder(chunk: int) -> int:
         return min(chunk, 2 * shards - 1 - chunk)
@@ -45,13 +46,13 @@ def _links(destinations: Sequence[int], shards: int) -> float:
 
 
 def why_no_switch(plan: Plan, layout: Layout, seq_len: int) -> str | None:
-    """Why the softmax layers of a plan cannot have a layout of their own, or None."""
+    """Why the softmax layers of a plan cannot have another layout than its linear layers, or None."""
     if plan.layout != BASE:
-        return (
-            f"softmax layers can only have their own layout where the linear layers are {BASE}. Try the layout {BASE}."
-        )
+        return f"softmax layers can have another layout only where linear layers are {BASE}. Try the layout {BASE}."
     if other := [axis for axis in SEQUENCE_AXES if axis != "ring" and plan.size(axis) > 1]:
-        return f"layers of two layouts need a sequence on the axis ring alone, not on {other[0]}. Try {other[0]}=1."
+        return (
+            f"layers in two layouts need a sequence that only the axis ring shards, not {other[0]}. Try {other[0]}=1."
+        )
     if layout.name == "striped" and seq_len % plan.shards**2:
         near = max(1, round(seq_len / plan.shards**2)) * plan.shards**2
         return f"a switch to striped needs rows that divide over {plan.shards} devices twice. Try --seqlen {near}."
@@ -59,6 +60,7 @@ def why_no_switch(plan: Plan, layout: Layout, seq_len: int) -> str | None:
 
 
 def switches(kinds: Sequence[str], switched: str) -> int:
-    """The number of moves of hidden states in a pass through layers: two per run of layers of the switched kind."""
+    """The number of moves of hidden states in a pass through layers: there and back for each run of `switched`
+    layers."""
     runs = sum(kind == switched and (at == 0 or kinds[at - 1] != switched) for at, kind in enumerate(kinds))
     return 2 * runs

@@ -15,13 +15,13 @@ LAYERS = {"S": "softmax", "L": "linear"}  # one letter per layer, for a model wi
 FEATURES = ("none", "elu")  # the feature map of linear attention: queries and keys unchanged, or 1 + elu(x)
 TNL = "tnl"  # the decays of TransNormerLLM, one per head
 CONSTANT = "decay"  # the recurrence with a constant gate per head, which the field `decay` names
-MAX_LINEAR_SIZE = 2**16  # of heads, and of elements of one
+MAX_LINEAR_SIZE = 2**16  # heads, and elements of a head
 LINEAR = ("attention", "recurrence", "decay", "features")  # fields of a workload or model that describe it
 
 
 class LinearHeads(NamedTuple):
-    """The heads of a hybrid model's linear layers, where they differ from the heads of its softmax layers: heads of
-    values, of keys and queries, elements of a key and of a value."""
+    """The heads of a hybrid model's linear layers, where they differ from the heads of its softmax layers: the number
+    of value heads, the number of key heads (and query heads), the elements of a key and of a value."""
 
     heads: int
     key_heads: int
@@ -30,10 +30,10 @@ class LinearHeads(NamedTuple):
 
     @classmethod
     def of(cls, content: Any) -> "LinearHeads":
-        """From a mapping, or from the list that JSON has of a tuple.
+        """From a mapping, or from a list, the form of a tuple in JSON.
 
         Raises:
-            BadInput: not four positive integers by these names.
+            BadInput: not four positive integers with these names.
         """
         values = [*content.values()] if isinstance(content, Mapping) else content
         named = not isinstance(content, Mapping) or set(content) == set(cls._fields)
@@ -45,7 +45,7 @@ class LinearHeads(NamedTuple):
 
 
 def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, Any]:
-    """The fields of a hybrid model, or of its workload, that are different for its layers of one kind."""
+    """The fields of a hybrid model, or of its workload, that differ for its layers of one kind."""
     if kind != "linear":
         softmax = {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0], "key_heads": None}
         return {"attention": kind, "linear_heads": None, **softmax}

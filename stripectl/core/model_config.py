@@ -70,7 +70,7 @@ class Model:
 
     @property
     def kinds(self) -> list[tuple[int, "Model"]]:
-        """(how many layers, the model with only such layers) of each kind of layer."""
+        """(number of layers, the model with only such layers) for each kind of layer."""
         pattern = pattern_of(self.attention)
         if len(set(pattern)) == 1:
             return [(self.layers, self)]
@@ -78,17 +78,17 @@ class Model:
         return [(turns * pattern.count(kind), self.of_kind(kind)) for kind in sorted(set(pattern))]
 
     def of_kind(self, kind: str) -> "Model":
-        """The model with only layers of one of its kinds."""
+        """The model with only layers of this kind."""
         return self if kind == self.attention else replace(self, **kind_fields(kind, self.linear_heads))
 
     @property
     def gated(self) -> Recurrence | None:
-        """The recurrence of its layers, where gates or rules depend on the input."""
+        """The recurrence of its layers, where their gates or rule depend on the input; else None."""
         return recurrence_of(self.recurrence) if self.attention == "linear" else None
 
     @property
     def query_heads(self) -> int:
-        """Heads of queries: in a recurrence, the heads of keys."""
+        """The number of query heads; for a recurrence the number of key heads."""
         return (self.key_heads or self.heads) if self.gated else self.heads
 
     @property
@@ -99,8 +99,8 @@ class Model:
 
     @property
     def gate_parameters(self) -> int:
-        """Parameters of the matrices that make a recurrence's gates; a gate per key element goes through as many
-        elements as a key has."""
+        """Parameters of the matrices that compute a recurrence's gates. A gate per key element is computed through a
+        bottleneck as large as a key."""
         if not self.gated:
             return 0
         gate = {"none": 0, "scalar": self.hidden * self.heads}
@@ -114,7 +114,7 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of a layer's matrices: attention and the three matrices of a SwiGLU."""
+        """Parameters of a layer's matrices: the matrices of attention and the three matrices of a SwiGLU."""
         return self.projection_parameters + 3 * self.hidden * self.feed_forward
 
     @property

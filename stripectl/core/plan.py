@@ -7,7 +7,7 @@ differs from the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax
 is the number of a device's rows that feed-forward and loss compute at once; `remat` names the values that are kept for
 the backward pass; `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a model
 with linear and softmax layers, the plan's own scheme, kernel and tiles are for the linear layers, and `softmax` gives
-the softmax layers theirs (`softmax=all_gather/xla/512x1024`), and a layout of their own (`softmax=ring/zigzag/xla`):
+the softmax layers theirs (`softmax=all_gather/xla/512x1024`), or also another layout (`softmax=ring/zigzag/xla`):
 hidden states then move between layers of the two kinds. `states` says whether linear attention keeps the states that
 shards exchanged for its backward pass, or exchanges them again. `parts` applies to schemes that can gather K/V in
 parts. `validation.why_unsupported` says whether a plan can compute a workload, and if not, why.
@@ -53,8 +53,8 @@ NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is
 
 @dataclass(frozen=True)
 class Softmax:
-    """How a hybrid model's softmax layers are computed, on the mesh of its linear layers, and on their layout where
-    `layout` is None: between layers of two layouts hidden states move."""
+    """The computation of a hybrid model's softmax layers, on the mesh of its linear layers. `layout` is None where they
+    share the linear layers' layout; with another layout, hidden states move between layers of the two kinds."""
 
     scheme: str
     kernel: str

@@ -28,6 +28,7 @@ from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, Model, max_siz
 from stripectl.core.recurrence import Recurrence
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
+from stripectl.util.json import Json
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
@@ -113,11 +114,11 @@ class Workload:
                 f"--attention {' or '.join(ATTENTIONS)}."
             )
         if self.linear_heads is not None and self.attention in ATTENTIONS:
-            raise BadInput("linear_heads are of a pattern of layers. Add --attention LLLS.")
+            raise BadInput("only a pattern of layers has linear_heads. Add --attention LLLS.")
         if self.linear_heads is not None and self.recurrence == CONSTANT:
             raise BadInput("linear_heads need a recurrence. Add --recurrence gdn.")
         if self.attention not in ATTENTIONS:
-            self.with_attention("linear")  # which its own checks may refuse
+            self.with_attention("linear")  # its checks may refuse this workload
         if self.query_len is not None:
             self._check_queries()
         if self.documents is not None:
@@ -258,8 +259,8 @@ class Workload:
 
     @property
     def layer_products(self) -> int:
-        """Multiplications of one matmul's size in a layer's forward pass, half of the two that softmax attention has:
-        of a sequence, for all heads."""
+        """Multiplications in the forward pass of one layer for one sequence and all heads, in units of one matmul:
+        softmax attention has two."""
         if self.attention == "softmax":
             return self.heads * self.pairs * (self.head_dim + self.value_dim)
         products = self.gated.products if self.gated else 2
@@ -293,7 +294,7 @@ class Workload:
         """One layer's attention, of a step whose layers are equal."""
         return replace(self, passes=passes, **dict.fromkeys(MODEL_SIZES))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         known = ((field, getattr(self, field.name)) for field in fields(self))
         content = {field.name: value for field, value in known if field.name not in OPTIONAL or value != field.default}
         content["pass"] = content.pop("passes")

@@ -1,4 +1,4 @@
-"""`core.layout_switch` in JAX: rows of one device's part move between two layouts, inside a shard_map."""
+"""`core.layout_switch` in JAX: the rows of one device move between two layouts, inside a shard_map."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from stripectl.core.layout_switch import half_destinations
 
 
 def to_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> jax.Array:
-    """Rows in the contiguous layout, along a dimension, in another layout."""
+    """Rows from the contiguous layout, along dimension `dim`, in another layout."""
     if layout == "striped":
         return _exchanged(x, axis, shards, dim)
     halves = [
@@ -19,7 +19,7 @@ def to_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> ja
 
 
 def from_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> jax.Array:
-    """Rows from another layout back in the contiguous layout: the inverse of `to_layout`."""
+    """The inverse of `to_layout`."""
     if layout == "striped":
         rows = x.shape[dim] // shards
         shape = (*x.shape[:dim], shards, rows, *x.shape[dim + 1 :])
@@ -34,14 +34,14 @@ def from_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> 
 
 
 def _exchanged(x: jax.Array, axis: str, shards: int, dim: int) -> jax.Array:
-    """Row i of a shard goes to device i mod N."""
+    """x after an all-to-all that sends row i of a shard to device i mod N."""
     rows = x.shape[dim] // shards
     dealt = x.reshape(*x.shape[:dim], rows, shards, *x.shape[dim + 1 :])
     return lax.all_to_all(dealt, axis, dim + 1, dim, tiled=True).reshape(x.shape)
 
 
 def _in_turn(halves: list[jax.Array], axis: str, dim: int) -> jax.Array:
-    """The halves in their order on even devices, the second first on odd ones: chunk i comes before 2N-1-i."""
+    """The halves in order on even devices and exchanged on odd devices, because chunk i comes before chunk 2N-1-i."""
     first, second = halves
     even = lax.axis_index(axis) % 2 == 0
     return jnp.concatenate([jnp.where(even, first, second), jnp.where(even, second, first)], dim)

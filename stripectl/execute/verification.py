@@ -19,7 +19,7 @@ from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding,
 from stripectl.core.workload import SLIDING, STEP, Workload
 from stripectl.execute.program import PlanProgram, as_recurrence_has
 from stripectl.execute.reference import reference_attention
-from stripectl.results.measurement import check_error
+from stripectl.results.findings import Check
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
 TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
@@ -76,17 +76,17 @@ def cut_workload(workload: Workload, plan: Plan, seq_len: int) -> Workload:
     )
 
 
-def check_attention(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
+def check_attention(workload: Workload, plan: Plan, devices: Sequence[Any]) -> Check:
     """The plan's attention at a checkable size against dense attention: the largest error of this process's shards; for
     a training step the error of a layer, and for a hybrid model of the worse kind of layer."""
     passes = "forward-backward" if workload.passes == STEP else workload.passes
     found = [check_layer(own.one_layer(passes), each, devices) for _, own, each in layer_groups(workload, plan)]
-    worst = max(found, key=check_error)
-    return worst | {"reference": "; ".join(each["reference"] for each in found)}
+    worst = max(found, key=lambda check: check.error)
+    return replace(worst, reference="; ".join(each.reference for each in found))
 
 
-def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
-    """The `check` of one layer's attention."""
+def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> Check:
+    """The check of one layer's attention."""
     workload, plan = cut_to_checkable(workload, plan)
     program = PlanProgram(workload, plan, devices)
     arrays = random_arrays(program)
@@ -100,12 +100,12 @@ def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[
             error = float(np.max(np.abs(np.asarray(shard.data, np.float64) - laid[shard.index])) / scale)
             worst = error if np.isnan(error) else max(worst, error)
     kind = "dense" if workload.attention == "softmax" else "token by token,"
-    return {
-        "max_rel_error": worst,
-        "tolerance": tolerance(workload.dtype, devices[0].platform),
-        "reference": f"{kind} float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
+    return Check(
+        max_rel_error=worst,
+        tolerance=tolerance(workload.dtype, devices[0].platform),
+        reference=f"{kind} float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
         + (f", backward {plan.backward}" if plan.backward else ""),
-    }
+    )
 
 
 def random_arrays(program: PlanProgram, seed: int = 0) -> list[np.ndarray]:

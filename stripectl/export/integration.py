@@ -6,7 +6,7 @@ it cannot express a measurement's plan; a refusal ends in the nearest plan that 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, Plan, make_mesh
 from stripectl.core.scheme import schemes
@@ -14,6 +14,7 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
+from stripectl.results.recommendation import Usage
 from stripectl.util.files import Catalogue
 
 NEAREST = ("ring", "all_gather", "usp", "ulysses")  # schemes that frameworks have, in the order of the offers
@@ -53,9 +54,8 @@ class Integration:
 integrations = Catalogue("stripectl.export.integrations", "integration", "integration")
 
 
-def usage_of(m: Measurement) -> dict[str, dict[str, Any]]:
-    """The texts to paste, by integration: `title`, `version`, `text` (None where the framework cannot run the plan) and
-    `notes` (the reason, or facts that the text does not show)."""
+def usage_of(m: Measurement) -> dict[str, Usage]:
+    """The texts to paste, by integration."""
     job = Job(m.workload, m.plan, m.target)
     return {name: _entry(each, job, m) for name, each in sorted(integrations.load()[0].items(), key=_ours_first)}
 
@@ -65,16 +65,15 @@ def _ours_first(item: tuple[str, Integration]) -> tuple[bool, str, str]:
     return bool(each.version), each.title if each.version else "", name
 
 
-def _entry(each: Integration, job: Job, m: Measurement) -> dict[str, Any]:
+def _entry(each: Integration, job: Job, m: Measurement) -> Usage:
     """One integration's entry in `usage_of`."""
-    about = {"title": each.title, "version": each.version}
     reason = each.why_unsupported(job)
     if reason is None:
         text, notes = each.write(job, m)
-        return about | {"text": text, "notes": list(notes)}
+        return Usage(title=each.title, version=each.version, text=text, notes=tuple(notes))
     near = nearest(each, job)
     offer = [f"The nearest plan that {each.title} runs is {near}."] if near else []
-    return about | {"text": None, "notes": [reason, *offer]}
+    return Usage(title=each.title, version=each.version, text=None, notes=(reason, *offer))
 
 
 def nearest(each: Integration, job: Job) -> Plan | None:

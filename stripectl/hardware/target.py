@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware, format_shape, hardware_names, parse_shape
 from stripectl.util.files import unknown_name
+from stripectl.util.json import Json
 
 MAX_CHIPS = 2**16
 
@@ -88,7 +89,7 @@ class Target:
         ]
 
     @property
-    def topology_arguments(self) -> dict[str, Any]:
+    def topology_arguments(self) -> dict[str, Json]:
         """The arguments of `jax.experimental.topologies.get_topology_desc` for these devices.
 
         Raises:

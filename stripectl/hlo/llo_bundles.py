@@ -24,11 +24,11 @@ On v4 and v5p a JAX device is two cores, and bundles and steps belong to one cor
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from stripectl.errors import StripectlError
+from stripectl.results.compiled_program import KernelBundles
 
 FILE = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
 BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) +([A-Z]{2})? *:([ >]*)")
@@ -38,23 +38,6 @@ TARGET = re.compile(r"Start/End empty region (\d+)")
 MATMUL = re.compile(r"\bvmatmul\.")
 TURNS = re.compile(r"scmp\.ge\.s32\.totalorder %\w+, (\d+) /\* loop exit test")
 PIPELINED = 2  # iterations of the loop in which the first step is only loaded, or the last step only stored
-
-
-@dataclass(frozen=True)
-class KernelBundles:
-    """A kernel's bundles on one core, by how often they are issued.
-
-    A program's tiles then cost `tile + step` for each computed whole tile, `boundary + step` for each boundary tile,
-    `step` for each dead tile, and `row` for each row of tiles (of dK/dV: each column, of a key/value head).
-    """
-
-    name: str  # as in the HLO
-    steps: int | None  # of the grid, on one core; None where only the device knows its length
-    tile: int  # of a step that computes a whole tile
-    boundary: int  # of a step that computes a boundary tile
-    step: int  # of every step in addition: the loop, addresses, starting copies
-    row: int  # of the start and the end of a row of tiles
-    masked: bool  # whether a step can skip its tile; where it cannot, `tile` holds most of the step's bundles
 
 
 class Bundle(NamedTuple):

@@ -12,20 +12,12 @@ A change that none of these explains is `unexplained`, and a test fails where it
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from stripectl.core.workload import Workload
 from stripectl.hlo.module import ITEM_BYTES, Collective
+from stripectl.results.compiled_program import Rewrite
 
 Transfers = Mapping[tuple[str, int, int], int]  # (opcode, elements, itemsize) -> how often a device sends it
-
-
-class Rewrite(NamedTuple):
-    """`transfers` of the program that the compiler changed, and the bytes by which a device's total grew."""
-
-    name: str
-    transfers: int
-    bytes: int
 
 
 def rewrites(workload: Workload, program: Transfers, found: Iterable[Collective]) -> list[Rewrite]:

@@ -8,12 +8,13 @@ compiler adds has no scope and takes the scope of the loop around it.
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from stripectl.hlo.async_ops import CONTAINERS, MATMULS, collectives_inside, spans
 from stripectl.hlo.module import Collective, Instruction, Module, located_collectives
 from stripectl.hlo.replica_groups import axis_of
+from stripectl.results.compiled_program import LoopCopies, ScheduledCollective
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 PARTS = {"whole_tile": "whole", "boundary_tile": "boundary", "tile_row": "row"}
@@ -84,28 +85,6 @@ def works(module: Module, line: Instruction) -> bool:
     return runs and not collectives_inside(module, line)
 
 
-@dataclass(frozen=True)
-class ScheduledCollective:
-    """Equal transfers: their part of a training step, the mesh axes that they use, the bytes that a device sends each
-    time, how often they run, and their schedule."""
-
-    section: str | None
-    axis: str
-    opcode: str
-    passes: str
-    dtype: str
-    sent_bytes: int
-    times: int
-    asynchronous: bool
-    beside_tiles: bool
-    beside_work: bool
-
-    def to_json(self) -> dict[str, Any]:
-        content = asdict(self)
-        content["pass"] = content.pop("passes")
-        return content
-
-
 def scheduled_collectives(
     module: Module, axes: Mapping[str, int]
 ) -> tuple[list[Collective], list[ScheduledCollective]]:
@@ -129,7 +108,16 @@ def scheduled_collectives(
         counted[section, axis, each.opcode, passes, each.dtype, each.sent_bytes, window] += each.times
     alike = [
         ScheduledCollective(
-            section, axis, opcode, passes, dtype, sent_bytes, times, how.asynchronous, how.beside_tiles, how.beside_work
+            section=section,
+            axis=axis,
+            opcode=opcode,
+            passes=passes,
+            dtype=dtype,
+            sent_bytes=sent_bytes,
+            times=times,
+            asynchronous=how.asynchronous,
+            beside_tiles=how.beside_tiles,
+            beside_work=how.beside_work,
         )
         for (section, axis, opcode, passes, dtype, sent_bytes, how), times in counted.items()
     ]
@@ -219,7 +207,7 @@ def scope_of_callers(callers: Sequence[Instruction]) -> tuple[str | None, str]:
     return part, passes
 
 
-def copies(module: Module, step: bool) -> dict[str, int]:
+def copies(module: Module, step: bool) -> LoopCopies:
     """Copies of whole arrays in the ring's loops: their number per round, and the bytes that each round moves."""
     rounds = [
         name
@@ -232,4 +220,4 @@ def copies(module: Module, step: bool) -> dict[str, int]:
         for line in module.computations[name]
         if line.opcode == "copy" and line.nbytes >= LARGE_BYTES
     ]
-    return {"per_round": len(found), "bytes_per_round": sum(found)}
+    return LoopCopies(per_round=len(found), bytes_per_round=sum(found))

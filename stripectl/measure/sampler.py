@@ -6,12 +6,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from stripectl.compile.compiler import COMPILE_TIMEOUT_S
 from stripectl.profiling.profiler import Tracer
-from stripectl.results.measurement import Measurement, check_error, median_interval
-from stripectl.results.noise import MAX_RETAKES, Disturbances
+from stripectl.results.findings import Check
+from stripectl.results.measurement import Measurement
+from stripectl.results.noise import MAX_RETAKES, Disturbances, SampleAnswer
+from stripectl.results.records import read_record
+from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
@@ -59,7 +62,8 @@ class SamplingState:
             WorkerError: it could not run, or compiles in every run.
         """
         for _ in range(MAX_RETAKES):
-            seconds = self.watch.seconds(devices.ask("sample", self.limit_s, key=self.key))
+            answers = devices.ask("sample", self.limit_s, key=self.key)
+            seconds = self.watch.seconds([read_record(SampleAnswer, each) for each in answers])
             if seconds is not None:
                 return seconds
         raise WorkerError("every run compiles something, so none is a sample", group_alive=True)
@@ -83,7 +87,7 @@ class SamplingState:
             return replace(kept, status="failed", reason="no sample was taken before the run ended")
         median, interval = median_interval(self.samples_s)
         reason = UNFINISHED if len(self.samples_s) < least else None
-        return replace(kept, median_s=median, ci95_s=interval, reason=reason, noise=self.watch.to_json())
+        return replace(kept, median_s=median, ci95_s=interval, reason=reason, noise=self.watch.noise)
 
 
 def measure(
@@ -140,8 +144,8 @@ def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, 
         answers = devices.ask("prepare", effort.compile_timeout_s, key=case.key, warmup=effort.warmup, **request)
     except WorkerError as failure:
         return case.fail(*failure_reason(failure))
-    checks = [answer["check"] for answer in answers if answer["check"]] or [wanted.check or {}]
-    worst: dict[str, Any] = dict(max(checks, key=check_error))
+    checks = [read_record(Check, answer["check"]) for answer in answers if answer["check"]]
+    worst = max(checks, key=lambda check: check.error, default=wanted.check)
     case.warmup_s = max(answer["warm_s"] for answer in answers)
     case.measurement = replace(
         wanted,
@@ -150,9 +154,9 @@ def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, 
         bytes=answers[0]["bytes"] or wanted.bytes,
         peak_bytes=max((answer["peak_bytes"] or 0 for answer in answers), default=0) or None,
     )
-    if not worst["max_rel_error"] <= worst["tolerance"]:
-        found, allowed = f"{worst['max_rel_error']:.1e}", f"{worst['tolerance']:.0e}"
-        case.fail(f"{WRONG_NUMBERS}: error {found} against {worst['reference']}; at most {allowed} is allowed")
+    if worst is not None and not worst.passes:
+        found, allowed = f"{worst.max_rel_error:.1e}", f"{worst.tolerance:.0e}"
+        case.fail(f"{WRONG_NUMBERS}: error {found} against {worst.reference}; at most {allowed} is allowed")
 
 
 def prepare_again(devices: WorkerGroup, cases: Sequence[SamplingState], effort: SamplingOptions) -> None:

@@ -34,8 +34,10 @@ from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.measure.yardstick import Yardstick
 from stripectl.profiling.capture import WITHOUT_GRAPHS, capture
 from stripectl.profiling.folder import HLO
+from stripectl.results.records import record_json
 from stripectl.simulate.calibration import CalibrationBlock
 from stripectl.training.program import program_of
+from stripectl.util.json import JsonObject
 
 TYPICAL_S = 1.0
 MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
@@ -200,12 +202,12 @@ class Session:
     def prepare(
         self,
         key: str,
-        workload: Mapping[str, Any],
+        workload: JsonObject,
         plan: str,
         warmup: int,
         flags: Mapping[str, str],
         verify: bool = True,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Check the plan unless it was checked, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         devices, warmup = parameter_specs(parsed), max(1, warmup)
@@ -226,7 +228,7 @@ class Session:
         self.ready[key] = ReadyProgram(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
         warm_s = [self.run(key) for _ in range(warmup)]
         return {
-            "check": checked,
+            "check": checked and record_json(checked),
             "compile_s": compile_s,
             "warm_s": warm_s[-1],
             "bytes": bytes_of(compiled),
@@ -238,9 +240,9 @@ class Session:
         ready = self.ready[key]
         return seconds(ready.run if ready else lambda: None)
 
-    def sample(self, key: str) -> dict[str, Any]:
+    def sample(self, key: str) -> JsonObject:
         """Seconds of a prepared plan, and disturbances during the run."""
-        return self.watch.beside(lambda: self.run(key))
+        return record_json(self.watch.beside(lambda: self.run(key)))
 
     def profile(self, key: str, steps: int, folder: str, mark: str) -> dict[str, str] | None:
         """Capture `steps` steps of a prepared plan, with its HLO, in a folder that holds `mark`. On a host without this

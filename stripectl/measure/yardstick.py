@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from stripectl.results.noise import SampleAnswer
+
 YARDSTICK_ROWS = {"cpu": 384, "gpu": 4096, "tpu": 4096}  # of the yardstick, a matmul of a few milliseconds
 REPEATS = 2
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -38,21 +40,21 @@ class Yardstick:
     def _heard(self, event: str, duration_secs: float, **_: Any) -> None:
         self.compiled += event == COMPILED
 
-    def beside(self, run: Callable[[], float]) -> dict[str, Any]:
+    def beside(self, run: Callable[[], float]) -> SampleAnswer:
         """The seconds that a run reports, and the disturbances during it (`stripectl.results.noise.Disturbances`)."""
         before_s, compiled, throttled = self.yardstick_s(), self.compiled, throttles()
         began, own, busy = time.perf_counter(), time.process_time(), busy_s()
         seconds = run()
         others = busy_s() - busy - (time.process_time() - own)
         elapsed_s = (time.perf_counter() - began) * len(os.sched_getaffinity(0))
-        return {
-            "seconds": seconds,
-            "yardstick_s": (before_s + self.yardstick_s()) / 2,
-            "others_s": others,
-            "elapsed_s": elapsed_s,
-            "throttled": throttles() - throttled,
-            "compiled": self.compiled - compiled,
-        }
+        return SampleAnswer(
+            seconds=seconds,
+            yardstick_s=(before_s + self.yardstick_s()) / 2,
+            others_s=others,
+            elapsed_s=elapsed_s,
+            throttled=throttles() - throttled,
+            compiled=self.compiled - compiled,
+        )
 
 
 def busy_s() -> float:

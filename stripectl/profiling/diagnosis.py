@@ -1,11 +1,12 @@
 """Why a hop is exposed, with figures and advice."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from stripectl.profiling.program import Site
+from stripectl.results.profile import DeviceFigures, Diagnosis
 from stripectl.util.units import duration, nbytes, rate
 
 SKEW_SHARE = 0.5  # of the exposed time: waiting for slower peers
@@ -21,51 +22,59 @@ TPU_FLAGS = {
 LONGER_BLOCK = "a longer block on each device (a longer sequence, fewer devices on this axis)"
 
 
-def cause(
-    site: Site, figures: Mapping[str, float], transfer_s: float, sent_bytes: int, told: Mapping[str, Any]
-) -> dict[str, str]:
-    """{cause, why, advice} for a hop, on the device where it is most exposed; `cause` is skew, link, synchronous, late
-    or short.
+@dataclass(frozen=True, kw_only=True)
+class ProfiledPlan:
+    """What is known of the program in a profile, which a diagnosis is judged by: the platform, the layout, mask and
+    unrolling of its plan, how often the loop of its ring turns, and the published rate of a link, one way."""
 
-    `transfer_s` is the shortest time of the hop on any device. `told` may hold the `platform`, the `layout`, `mask` and
-    `unroll` of the plan, the `turns` of its ring, and `link_bytes_per_s`, the published rate of a link in one
-    direction.
-    """
-    rated = told.get("link_bytes_per_s")
+    platform: str | None = None
+    layout: str | None = None
+    mask: str | None = None
+    unroll: int | None = None
+    turns: int | None = None
+    link_bytes_per_s: float | None = None
+
+
+def cause(
+    site: Site, figures: Mapping[str, float], transfer_s: float, sent_bytes: int, told: ProfiledPlan
+) -> Diagnosis:
+    """Why a hop is exposed, on the device where it is most exposed: skew, link, synchronous, late or short.
+    `transfer_s` is the shortest time of the hop on any device."""
+    rated = told.link_bytes_per_s
     least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
     exposed_s, skew_s, compute_s = (figures[name] for name in ("exposed_s", "skew_s", "round_compute_s"))
     took = transfer_label(sent_bytes, transfer_s, rated)
     beside = f"{duration(compute_s)} of compute follow it in its round"
     if skew_s > SKEW_SHARE * exposed_s:
         why = f"of {duration(exposed_s)} exposed, {duration(skew_s)} are a wait for a slower device; {took}"
-        return {"cause": "skew", "why": why, "advice": layout_advice(told)}
+        return Diagnosis(cause="skew", why=why, advice=layout_advice(told))
     if compute_s < NOTHING_LEFT * least_s:
         why = f"only {duration(compute_s)} of compute are between its start and the next hop; {took}"
-        return {"cause": "late", "why": why, "advice": unroll_advice(told) or "start it earlier"}
+        return Diagnosis(cause="late", why=why, advice=unroll_advice(told) or "start it earlier")
     if least_s > compute_s:
         why = f"{took}, which is longer than the compute at the same time: {beside}"
-        return {"cause": "link", "why": why, "advice": link_advice(told)}
+        return Diagnosis(cause="link", why=why, advice=link_advice(told))
     if not site.asynchronous:
         why = f"the program runs it synchronously; {took}, {beside}"
-        return {"cause": "synchronous", "why": why, "advice": async_advice(site, told)}
+        return Diagnosis(cause="synchronous", why=why, advice=async_advice(site, told))
     if not site.beside_compute:
         why = f"the schedule has no work between its start and its end; {took}"
         advice = unroll_advice(told) or "start it before the compute that does not need it"
-        return {"cause": "late", "why": why, "advice": advice}
+        return Diagnosis(cause="late", why=why, advice=advice)
     why = f"the work between its start and its end is shorter than the transfer: {took}, {beside}"
-    return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER_BLOCK}
+    return Diagnosis(cause="short", why=why, advice=unroll_advice(told) or LONGER_BLOCK)
 
 
-def end_cause(devices: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> dict[str, str] | None:
+def end_cause(devices: Sequence[DeviceFigures], told: ProfiledPlan) -> Diagnosis | None:
     """The same for the end of a step, where early devices wait for the slowest; None where they hardly wait."""
-    ends_s = np.array([device["by_step"]["step_s"] for device in devices])
+    ends_s = np.array([(device.by_step or {})["step_s"] for device in devices])
     waits_s = np.median(ends_s.max(axis=0) - ends_s, axis=1)
     idlest, slowest = devices[int(waits_s.argmax())], devices[int(waits_s.argmin())]
     wait_s = float(waits_s.max())
-    if wait_s <= UNEVEN * slowest["step_s"]:
+    if wait_s <= UNEVEN * slowest.step_s:
         return None
-    why = f"{idlest['name']} waits {duration(wait_s)} of a step of {duration(slowest['step_s'])} for {slowest['name']}"
-    return {"cause": "skew", "why": why, "advice": layout_advice(told)}
+    why = f"{idlest.name} waits {duration(wait_s)} of a step of {duration(slowest.step_s)} for {slowest.name}"
+    return Diagnosis(cause="skew", why=why, advice=layout_advice(told))
 
 
 def transfer_label(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
@@ -77,9 +86,9 @@ def transfer_label(sent_bytes: int, transfer_s: float, rated: float | None) -> s
     return f"{took} ({rate(sent_bytes / transfer_s, 'B/s')}{link})"
 
 
-def async_advice(site: Site, told: Mapping[str, Any]) -> str:
+def async_advice(site: Site, told: ProfiledPlan) -> str:
     """Advice that lets the hop run during compute."""
-    platform = told.get("platform")
+    platform = told.platform
     if platform == "tpu" and site.opcode in TPU_FLAGS:
         return f"--xla-flag {TPU_FLAGS[site.opcode]}=true"
     if platform == "gpu":
@@ -90,21 +99,21 @@ def async_advice(site: Site, told: Mapping[str, Any]) -> str:
     return "let the compiler run it asynchronously"
 
 
-def layout_advice(told: Mapping[str, Any]) -> str:
+def layout_advice(told: ProfiledPlan) -> str:
     """Advice that balances the work."""
-    if (told.get("layout"), told.get("mask")) == ("contiguous", "causal"):
+    if (told.layout, told.mask) == ("contiguous", "causal"):
         return "a layout that balances the causal mask: striped or zigzag"
     return "balance the work of the devices, or find the cause of a slow device: other load, clocks, packing"
 
 
-def link_advice(told: Mapping[str, Any]) -> str:
+def link_advice(told: ProfiledPlan) -> str:
     """Advice that makes the hop shorter than the compute at the same time."""
-    if told.get("layout") is None:
+    if told.layout is None:
         return "send less, compute more between transfers, or place this axis on faster links (stripectl topology)"
     return f"{LONGER_BLOCK}, shared key/value heads, or faster links for this axis (stripectl topology)"
 
 
-def unroll_advice(told: Mapping[str, Any]) -> str:
+def unroll_advice(told: ProfiledPlan) -> str:
     """Advice to unroll a ring's loop fully, where the plan does not; `turns` is the number of its iterations."""
-    turns = told.get("turns") or 0
-    return f"unroll={turns} in the plan, so that a round starts earlier" if told.get("unroll", turns) < turns else ""
+    turns = told.turns or 0
+    return f"unroll={turns} in the plan, so that a round starts earlier" if (told.unroll or turns) < turns else ""

@@ -14,6 +14,8 @@ from typing import Any
 
 from stripectl.errors import BadInput
 from stripectl.hlo.module import has_entry
+from stripectl.results.profile import OperationFigures
+from stripectl.util.json import JsonObject
 
 HLO = "program.hlo.txt"  # the compiled program, next to a profile that stripectl captured
 MODULE = re.compile(r"HloModule ([\w.\-]+)")
@@ -80,7 +82,7 @@ def program_text(file: Path, module: str) -> str | None:
     return text if text and has_entry(text) else kept
 
 
-def operations(files: Sequence[Path]) -> list[dict[str, Any]] | None:
+def operations(files: Sequence[Path]) -> tuple[OperationFigures, ...] | None:
     """The operations that took most time, by xprof; None where xprof finds none (on CPU)."""
     text = ask_xprof(files, "hlo_stats", {})
     try:
@@ -89,21 +91,22 @@ def operations(files: Sequence[Path]) -> list[dict[str, Any]] | None:
         rows: list[list[Any]] = [[cell["v"] if cell else None for cell in row["c"]] for row in table["rows"]]
         total = sum(row[at["total_self_time"]] for row in rows)
         rows.sort(key=lambda row: -row[at["total_self_time"]])
-        return [
-            {
-                "name": str(row[at["hlo_op_name"]]),
-                "category": str(row[at["category"]]),
-                "count": int(row[at["occurrences"]]),
-                "self_s": row[at["total_self_time"]] * 1e-6,
-                "share": row[at["total_self_time"]] / total if total else None,
-            }
+        found = tuple(
+            OperationFigures(
+                name=str(row[at["hlo_op_name"]]),
+                category=str(row[at["category"]]),
+                count=int(row[at["occurrences"]]),
+                self_s=row[at["total_self_time"]] * 1e-6,
+                share=row[at["total_self_time"]] / total if total else None,
+            )
             for row in rows[:TOP]
-        ] or None
+        )
+        return found or None
     except (ValueError, KeyError, TypeError, IndexError):
         return None
 
 
-def ask_xprof(files: Sequence[Path], tool: str, options: dict[str, Any]) -> str | None:
+def ask_xprof(files: Sequence[Path], tool: str, options: JsonObject) -> str | None:
     """A tool's answer as text; None where xprof cannot read the profile or does not have the tool."""
     from xprof.convert import raw_to_tool_data
 

@@ -10,17 +10,27 @@ wait for it, which is imbalance and not slow communication. Skew and stall belon
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from stripectl.core.intervals import Overlap, busiest_device, common, length, overlap, union
+from stripectl.core.intervals import Overlap, common, length, overlap, union
 from stripectl.profiling.device_steps import DeviceSteps, device_steps
-from stripectl.profiling.diagnosis import cause, end_cause
+from stripectl.profiling.diagnosis import ProfiledPlan, cause, end_cause
 from stripectl.profiling.events import Device
 from stripectl.profiling.program import ProfiledProgram
 from stripectl.profiling.steps import HopKey
 from stripectl.profiling.timeline import BINS, merge_moments, moments
+from stripectl.results.findings import CommunicationOverlap
+from stripectl.results.profile import (
+    AxisFigures,
+    DeviceFigures,
+    HopFigures,
+    OperationFigures,
+    Profile,
+    StepTimeline,
+)
 
 MAX_HOPS = 64  # rows of hops; where there are more, the most exposed ones
 MAX_OPERATIONS = 12
@@ -28,53 +38,56 @@ EXPOSED = 0.05  # of a hop's window: a hop with less exposed time is hidden
 
 
 def analyse(
-    processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram, told: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The overlap of a profile (`results.schema.is_profile`). `told` holds the facts for finding a cause: the link's
-    rate (`link_bytes_per_s`), the platform, the plan's layout and unrolling, where they are known."""
+    processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram, told: ProfiledPlan
+) -> Profile:
+    """The overlap in a profile of a program."""
     steps = device_steps(processes, module, program)
-    found: dict[str, Any] = {"module": module, "steps": len(steps), "overlap": None}
-    found |= {"devices": [], "hops": [], "axes": [], "timeline": None}
     if not steps:
-        return found | {"reason": "the profile holds no step that is complete on all its devices"}
+        return Profile(module=module, steps=0, reason="the profile holds no step that is complete on all its devices")
     names = device_names(processes)
     figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
-    devices = [{"name": name, **device_row(each)} for name, each in zip(names, figures, strict=True)]
-    found |= {
-        "devices": devices,
-        "timeline": step_timeline(in_the_middle(steps, lambda seen: seen.end_s)),
-        "end": end_cause(devices, told),
-    }
+    devices = tuple(device_figures(name, each) for name, each in zip(names, figures, strict=True))
+    found = Profile(
+        module=module,
+        steps=len(steps),
+        devices=devices,
+        timeline=step_timeline(in_the_middle(steps, lambda seen: seen.end_s)),
+        end=end_cause(devices, told),
+    )
     if program.hops:
-        return found | {"reason": "kernels of the program send its hops, so the profile does not show where hops end"}
+        reason = "kernels of the program send its hops, so the profile does not show where hops end"
+        return replace(found, reason=reason)
     if not any(step.hops for seen in steps for step in seen.steps):
-        return found | {"reason": "the profile holds no collective of the program"}
+        return replace(found, reason="the profile holds no collective of the program")
     hops = hop_rows(steps, told)
-    exposed = sorted(hops, key=lambda hop: -max(hop["exposed_s"]))[:MAX_HOPS]
-    at = busiest_device(devices)
-    return found | {
-        "overlap": all_devices_row(devices, at),
-        "hops": sorted(exposed, key=lambda hop: hop["start_s"]),
-        "hops_left_out": len(hops) - len(exposed),
-        "axes": axis_rows(steps, at),
-    }
+    exposed = sorted(hops, key=lambda hop: -hop.most_exposed_s)[:MAX_HOPS]
+    return replace(
+        found,
+        overlap=all_devices_overlap(found),
+        hops=tuple(sorted(exposed, key=lambda hop: hop.hop)),
+        hops_left_out=len(hops) - len(exposed),
+        axes=axis_rows(steps, found.busiest),
+    )
 
 
-def all_devices_row(devices: Sequence[Mapping[str, Any]], at: int) -> dict[str, float | None]:
+def all_devices_overlap(found: Profile) -> CommunicationOverlap:
     """The figures of all devices together."""
-    stalls = [device["stall_s"] for device in devices if "stall_s" in device]
-    return {
-        **{name: devices[at][name] for name in ("ratio", "hidden_s", "exposed_s")},
-        "skew_s": max(device["skew_s"] for device in devices),
-        "stall_s": max(stalls) if stalls else None,
-    }
+    busiest = found.devices[found.busiest]
+    return CommunicationOverlap(
+        ratio=busiest.ratio,
+        hidden_s=busiest.hidden_s,
+        exposed_s=busiest.exposed_s,
+        skew_s=max(device.skew_s for device in found.devices),
+        stall_s=max((device.stall_s for device in found.devices if device.stall_s is not None), default=None),
+    )
 
 
-def device_row(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def device_figures(name: str, steps: Sequence[Mapping[str, float]]) -> DeviceFigures:
     """A device's figures: medians over steps, and the figures of each step."""
-    by_step = {name: [step[name] for step in steps] for name in steps[0]}
-    medians = {name: median(values) for name, values in by_step.items()}
-    return {**medians, "ratio": Overlap(medians["hidden_s"], medians["exposed_s"]).ratio, "by_step": by_step}
+    by_step = {figure: tuple(step[figure] for step in steps) for figure in steps[0]}
+    medians = {figure: median(values) for figure, values in by_step.items()}
+    ratio = Overlap(medians["hidden_s"], medians["exposed_s"]).ratio
+    return DeviceFigures(name=name, **medians, ratio=ratio, by_step=by_step)
 
 
 def device_names(processes: Sequence[Sequence[Device]]) -> list[str]:
@@ -97,13 +110,13 @@ def in_the_middle(steps: Sequence[DeviceSteps], figure: Callable[[DeviceSteps], 
     return sorted(steps, key=figure)[len(steps) // 2]
 
 
-def step_timeline(seen: DeviceSteps) -> dict[str, Any]:
+def step_timeline(seen: DeviceSteps) -> StepTimeline:
     """A step of every device as (kind, start, end), with `BINS` moments."""
-    rows = [merge_moments(moments(seen.parts(at), seen.end_s, BINS), seen.end_s) for at in range(len(seen.steps))]
-    return {"end_s": seen.end_s, "devices": rows}
+    rows = (merge_moments(moments(seen.parts(at), seen.end_s, BINS), seen.end_s) for at in range(len(seen.steps)))
+    return StepTimeline(end_s=seen.end_s, devices=tuple(map(tuple, rows)))
 
 
-def hop_rows(steps: Sequence[DeviceSteps], told: Mapping[str, Any]) -> list[dict[str, Any]]:
+def hop_rows(steps: Sequence[DeviceSteps], told: ProfiledPlan) -> list[HopFigures]:
     """Every hop with its figures by device, and the cause of its exposed time, in the order in which hops begin. All
     figures of a hop are from one step, the step of median exposure, so that they are consistent."""
     devices = range(len(steps[0].steps))
@@ -118,35 +131,44 @@ def hop_rows(steps: Sequence[DeviceSteps], told: Mapping[str, Any]) -> list[dict
         }
         start_s = min(step.hops[key][0, 0] for step in typical.steps if key in step.hops)
         sent = max(step.sent_bytes.get(key, 0) for step in typical.steps)
-        rows.append({"start_s": start_s, **hop_row(key, by_device, sent, told)})
-    rows.sort(key=lambda row: row["start_s"])
-    return [{"hop": at + 1, **row} for at, row in enumerate(rows)]
+        rows.append(hop_figures(key, start_s, by_device, sent, told))
+    rows.sort(key=lambda hop: hop.start_s or 0.0)
+    return [replace(hop, hop=at + 1) for at, hop in enumerate(rows)]
 
 
-def hop_row(key: HopKey, by_device: dict[str, list[float]], sent: int, told: Mapping[str, Any]) -> dict[str, Any]:
+def hop_figures(
+    key: HopKey, start_s: float, by_device: dict[str, list[float]], sent: int, told: ProfiledPlan
+) -> HopFigures:
+    """A hop, without its number, and why it is exposed where it is."""
     worst = int(np.argmax(by_device["exposed_s"]))
     transfer_s = min(filter(None, by_device["window_s"]), default=0.0)
-    row = {
-        "opcode": key.site.opcode,
-        "pass": key.site.passes,
-        "axis": key.site.axis,
-        "what": key.site.what,
-        "turn": key.turn,
-        "sent_bytes": sent,
-        "asynchronous": key.site.asynchronous,
-        **by_device,
-        "transfer_s": transfer_s,
-        "bytes_per_s": sent / transfer_s if transfer_s and sent else None,
-    }
-    if row["bytes_per_s"] and told.get("link_bytes_per_s"):
-        row["of_link"] = row["bytes_per_s"] / told["link_bytes_per_s"]
+    bytes_per_s = sent / transfer_s if transfer_s and sent else None
+    found = HopFigures(
+        hop=0,
+        opcode=key.site.opcode,
+        passes=key.site.passes,
+        axis=key.site.axis,
+        what=key.site.what,
+        turn=key.turn,
+        start_s=start_s,
+        sent_bytes=sent,
+        asynchronous=key.site.asynchronous,
+        window_s=tuple(by_device["window_s"]),
+        hidden_s=tuple(by_device["hidden_s"]),
+        exposed_s=tuple(by_device["exposed_s"]),
+        skew_s=tuple(by_device["skew_s"]),
+        round_compute_s=tuple(by_device["round_compute_s"]),
+        transfer_s=transfer_s,
+        bytes_per_s=bytes_per_s,
+        of_link=bytes_per_s / told.link_bytes_per_s if bytes_per_s and told.link_bytes_per_s else None,
+    )
     if by_device["exposed_s"][worst] <= EXPOSED * by_device["window_s"][worst]:
-        return row
+        return found
     figures = {name: values[worst] for name, values in by_device.items()}
-    return row | cause(key.site, figures, transfer_s, sent, told)
+    return replace(found, **vars(cause(key.site, figures, transfer_s, sent, told)))
 
 
-def own_operations(devices: Sequence[Device], module: str, program: ProfiledProgram) -> list[dict[str, Any]]:
+def own_operations(devices: Sequence[Device], module: str, program: ProfiledProgram) -> tuple[OperationFigures, ...]:
     """The operations of a module that took most time, from the events of all devices, without containers."""
     total: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for device, run in ((each, run) for each in devices for run in each.runs(module)):
@@ -159,16 +181,16 @@ def own_operations(devices: Sequence[Device], module: str, program: ProfiledProg
                 total[name] = [total[name][0] + count, total[name][1] + seconds]
     every_s = sum(seconds for _, seconds in total.values())
     longest = sorted(total.items(), key=lambda item: -item[1][1])[:MAX_OPERATIONS]
-    return [
-        {
-            "name": name,
-            "category": program.opcode(name),
-            "count": count,
-            "self_s": seconds,
-            "share": seconds / every_s if every_s else None,
-        }
+    return tuple(
+        OperationFigures(
+            name=name,
+            category=program.opcode(name),
+            count=int(count),
+            self_s=seconds,
+            share=seconds / every_s if every_s else None,
+        )
         for name, (count, seconds) in longest
-    ]
+    )
 
 
 def round_compute_s(seen: DeviceSteps, at: int, key: HopKey) -> float:
@@ -193,7 +215,7 @@ HOP_FIGURES = {
 }
 
 
-def axis_rows(steps: Sequence[DeviceSteps], at: int) -> list[dict[str, Any]]:
+def axis_rows(steps: Sequence[DeviceSteps], at: int) -> tuple[AxisFigures, ...]:
     """Communication along each axis of the mesh, on one device: time, bytes, and the rate while any is on its way."""
     rows = []
     for axis in dict.fromkeys(key.site.axis for seen in steps for step in seen.steps for key in step.hops):
@@ -205,7 +227,14 @@ def axis_rows(steps: Sequence[DeviceSteps], at: int) -> list[dict[str, Any]]:
         hidden_s, exposed_s, window_s = (median(column) for column in zip(*found, strict=True))
         step = steps[0].steps[at]
         sent = sum(count for key, count in step.sent_bytes.items() if key.site.axis == axis)
-        row = {"axis": axis, "hidden_s": hidden_s, "exposed_s": exposed_s, "sent_bytes": sent}
-        row["ratio"] = Overlap(hidden_s, exposed_s).ratio
-        rows.append(row | {"bytes_per_s": sent / window_s if window_s and sent else None})
-    return rows
+        rows.append(
+            AxisFigures(
+                axis=axis,
+                hidden_s=hidden_s,
+                exposed_s=exposed_s,
+                sent_bytes=sent,
+                ratio=Overlap(hidden_s, exposed_s).ratio,
+                bytes_per_s=sent / window_s if window_s and sent else None,
+            )
+        )
+    return tuple(rows)

@@ -14,13 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from stripectl.core.workload import format_length
 from stripectl.errors import BadInput
+from stripectl.profiling.diagnosis import ProfiledPlan
 from stripectl.profiling.folder import PROFILES, profile_files
 from stripectl.results.environment import memory_bytes
 from stripectl.results.measurement import Measurement
+from stripectl.results.profile import Profile
+from stripectl.results.records import read_record, record_json
 from stripectl.util.units import nbytes
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
@@ -55,24 +57,28 @@ class Tracer:
         """The measurement with the overlap in a profile of its prepared plan; where that fails, with the reason."""
         folder = self.folder.absolute() / FOLDER / profile_name(m)
         plan = m.plan
-        told = {"layout": plan.layout, "mask": m.workload.mask, "unroll": plan.unroll, "link_bytes_per_s": link}
-        told |= {"turns": plan.shards - 1} if plan.scheme == "ring" else {}
+        told = ProfiledPlan(
+            layout=plan.layout,
+            mask=m.workload.mask,
+            unroll=plan.unroll,
+            turns=plan.shards - 1 if plan.scheme == "ring" else None,
+            link_bytes_per_s=link,
+        )
         try:
             self.capture(devices, key, folder, limit_s)
             found = self.read(profile_files(folder), plan.axes, told)
         except BadInput as error:
-            return replace(m, profile={"reason": f"{UNPROFILED}: {error}"})
+            return replace(m, profile=Profile(reason=f"{UNPROFILED}: {error}"))
         except (WorkerError, OSError) as failure:
             shutil.rmtree(folder, ignore_errors=True)  # so that nobody takes an unread profile for a complete one
             why = f"cannot write {folder}: {failure.strerror}" if isinstance(failure, OSError) else failure
-            return replace(m, profile={"reason": f"{UNPROFILED}: {why}"})
+            return replace(m, profile=Profile(reason=f"{UNPROFILED}: {why}"))
         except KeyboardInterrupt:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        found["profile"] = str(folder.relative_to(self.folder.absolute()))
-        shown = found.pop("overlap")
-        source = f"XLA profile, {found['steps']} steps"
-        return replace(m, profile=found, overlap=shown and shown | {"source": source})
+        overlap = found.overlap and replace(found.overlap, source=f"XLA profile, {found.steps} steps")
+        place = str(folder.relative_to(self.folder.absolute()))
+        return replace(m, profile=replace(found, profile=place, overlap=None), overlap=overlap)
 
     def capture(self, devices: WorkerGroup, key: str, folder: Path, limit_s: float) -> None:
         """Write a profile of a prepared plan to a folder: processes that see it write, the others send theirs."""
@@ -85,16 +91,17 @@ class Tracer:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(base64.b64decode(sent["content"]))
 
-    def read(self, files: Sequence[Path], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
-        """The overlap in a profile (`profiling.session.Session.analyse`).
+    def read(self, files: Sequence[Path], axes: Mapping[str, int], told: ProfiledPlan) -> Profile:
+        """The overlap in a profile.
 
         Raises:
             BadInput: it is not a profile, or it cannot be read.
         """
         try:
-            return self.reader.ask(
-                "analyse", READ_TIMEOUT_S, files=list(map(str, files)), axes=dict(axes), told=dict(told)
+            answer = self.reader.ask(
+                "analyse", READ_TIMEOUT_S, files=list(map(str, files)), axes=dict(axes), told=record_json(told)
             )[0]
+            return read_record(Profile, answer)
         except WorkerError as failure:
             reason = str(failure)
             raise BadInput(reason if failure.unsupported else self.unreadable(files[0], reason)) from failure

@@ -2,17 +2,22 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stripectl.errors import BadInput
 from stripectl.hlo.module import parse_module
 from stripectl.profiling.device_steps import devices_that_ran, main_module
+from stripectl.profiling.diagnosis import ProfiledPlan
 from stripectl.profiling.events import read_profile
 from stripectl.profiling.folder import named_module, operations, program_text
 from stripectl.profiling.overlap import analyse, own_operations
 from stripectl.profiling.program import ProfiledProgram, module_of
+from stripectl.results.profile import Profile
+from stripectl.results.records import read_record, record_json
 from stripectl.util.files import printable
+from stripectl.util.json import Json, JsonObject
 
 DIGITS = 6
 
@@ -20,9 +25,9 @@ DIGITS = 6
 class Session:
     """The requests that it answers; arguments and results are JSON."""
 
-    def analyse(self, files: list[str], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
-        """The overlap in a profile (`results.schema.is_profile`). `axes` is the mesh, the last axis varying fastest,
-        where it is known.
+    def analyse(self, files: list[str], axes: Mapping[str, int], told: JsonObject) -> Json:
+        """The overlap in a profile (`results.profile.Profile`). `axes` is the mesh, the last axis varying fastest,
+        where it is known; `told` is a `ProfiledPlan`.
 
         Raises:
             BadInput: it is not a profile.
@@ -30,9 +35,8 @@ class Session:
         paths = list(map(Path, files))
         processes = [[device for device in found if len(device.operations.which)] for found in map(read_profile, paths)]
         devices = [device for found in processes for device in found]
-        nothing = {"overlap": None, "steps": 0, "devices": [], "hops": [], "axes": [], "operations": []}
         if not any(device.executions for device in devices):
-            return nothing | {"reason": "the profile holds no operation of any device"}
+            return record_json(Profile(steps=0, reason="the profile holds no operation of any device"))
         module = main_module(devices, named_module(paths))
         source = next(path for path, found in zip(paths, processes, strict=True) if any(d.runs(module) for d in found))
         processes = devices_that_ran(processes, module)
@@ -41,15 +45,16 @@ class Session:
         program = ProfiledProgram(parse_module(text) if text else module_of(device.texts for device in devices), axes)
         check_mesh(program)
         if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
-            return nothing | {
-                "reason": f"the profile does not contain the program (HLO) of {module}, and no file next to it does"
-            }
-        told = {"platform": devices[0].kind, **told}
-        found = analyse(processes, module, program, told)
+            reason = f"the profile does not contain the program (HLO) of {module}, and no file next to it does"
+            return record_json(Profile(steps=0, reason=reason))
+        plan = replace(read_record(ProfiledPlan, told), platform=devices[0].kind)
         table = operations(paths) if devices[0].kind != "cpu" else None
-        found["operations"] = table or own_operations(devices, module, program)
-        found["operations_by"] = "xprof" if table else "events of the profile"
-        return printable(rounded(found))
+        found = replace(
+            analyse(processes, module, program, plan),
+            operations=table or own_operations(devices, module, program),
+            operations_by="xprof" if table else "events of the profile",
+        )
+        return printable(rounded(record_json(found)))
 
 
 def check_mesh(program: ProfiledProgram) -> None:

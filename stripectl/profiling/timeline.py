@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ KINDS = ("compute", "hidden", "exposed", "skew", "idle")
 BINS = 500  # moments of a timeline that is stored
 
 
-def by_kind(segments: Iterable[Sequence[Any]]) -> dict[str, np.ndarray]:
+def by_kind(segments: Iterable[tuple[str, float, float]]) -> dict[str, np.ndarray]:
     """The intervals of each kind, from (kind, start, end)."""
     found: dict[str, list[Sequence[float]]] = {kind: [] for kind in KINDS}
     for kind, start, end in segments:
@@ -28,11 +27,11 @@ def moments(parts: Mapping[str, np.ndarray], end_s: float, count: int) -> list[s
     return [KINDS[at] for at in shares.argmax(axis=0)]
 
 
-def merge_moments(kinds: Sequence[str], end_s: float) -> list[list[Any]]:
+def merge_moments(kinds: Sequence[str], end_s: float) -> list[tuple[str, float, float]]:
     """Equal moments as (kind, start, end), with adjacent moments of one kind merged."""
     edges = np.linspace(0.0, end_s, len(kinds) + 1).tolist()
     turns = [0, *(at for at in range(1, len(kinds)) if kinds[at] != kinds[at - 1]), len(kinds)]
-    return [[kinds[a], edges[a], edges[b]] for a, b in itertools.pairwise(turns)]
+    return [(kinds[a], edges[a], edges[b]) for a, b in itertools.pairwise(turns)]
 
 
 def covered(intervals: np.ndarray, at: np.ndarray) -> np.ndarray:

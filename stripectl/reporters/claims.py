@@ -1,12 +1,13 @@
 """Judged claims as a table, as lines of reasons, as markdown, as cases for a CI system, and as JSON."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from stripectl.analysis.claim_verdicts import VERDICTS, ClaimFinding, Judgement
 from stripectl.reporters.ci import JUnitCase
 from stripectl.reporters.markdown import collapsed_details, fit_comment, markdown_table, markdown_text, plain_text
+from stripectl.statistics.verdict import ClaimVerdict
+from stripectl.util.json import JsonObject
 
 SCHEMA = "stripectl.check/1"
 COLUMNS = ("#", "verdict", "claim", "found", "holds", "plan")
@@ -16,7 +17,7 @@ MAX_SCREEN_REASONS, MAX_FILE_REASONS = 5, 100  # per claim, on a screen and in a
 
 def is_failing(judged: Judgement, strict: bool) -> bool:
     """Whether a claim makes the command fail."""
-    return judged.verdict == "FAILS" or (strict and judged.verdict == "UNSURE")
+    return judged.verdict == ClaimVerdict.FAIL or (strict and judged.verdict == ClaimVerdict.INCONCLUSIVE)
 
 
 def claim_name(judged: Judgement) -> str:
@@ -45,7 +46,9 @@ def finding_line(finding: ClaimFinding) -> str:
 
 def claim_reasons(judged: Judgement) -> list[str]:
     """Why a claim does not hold, or is inconclusive, the worst finding first; then the author's explanation."""
-    found = first_lines((finding_line(each) for each in judged.findings if each.verdict != "HOLDS"), MAX_SCREEN_REASONS)
+    found = first_lines(
+        (finding_line(each) for each in judged.findings if each.verdict != ClaimVerdict.PASS), MAX_SCREEN_REASONS
+    )
     lines = [plain_text(judged.reason)] if judged.reason else found
     return [*lines, *([f"why: {judged.claim.why}"] if lines and judged.claim.why else [])]
 
@@ -59,7 +62,11 @@ def first_lines(lines: Iterable[str], most: int) -> list[str]:
 def verdict_counts(judged: Sequence[Judgement]) -> str:
     """How many claims hold, fail and are inconclusive."""
     counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in VERDICTS[::-1]}
-    words = {"HOLDS": ("holds", "hold"), "UNSURE": ("is inconclusive", "are inconclusive"), "FAILS": ("fails", "fail")}
+    words = {
+        ClaimVerdict.PASS: ("passes", "pass"),
+        ClaimVerdict.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+        ClaimVerdict.FAIL: ("fails", "fail"),
+    }
     return ", ".join(f"{count} {words[verdict][count != 1]}" for verdict, count in counts.items() if count)
 
 
@@ -87,7 +94,11 @@ def claim_cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[J
             name=claim_name(each),
             group=group,
             verdict=each.verdict,
-            outcome="failed" if is_failing(each, strict) else "skipped" if each.verdict == "UNSURE" else "passed",
+            outcome="failed"
+            if is_failing(each, strict)
+            else "skipped"
+            if each.verdict == ClaimVerdict.INCONCLUSIVE
+            else "passed",
             message=next(iter(claim_reasons(each)), f"{claim_row(each)['found']}, {claim_row(each)['holds']}"),
             detail="\n".join(
                 filter(
@@ -100,7 +111,7 @@ def claim_cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[J
     ]
 
 
-def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> dict[str, Any]:
+def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> JsonObject:
     """All judged claims, as plain data."""
     return {
         "schema": SCHEMA,
@@ -110,7 +121,7 @@ def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> dict[s
     }
 
 
-def _claim(judged: Judgement) -> Mapping[str, Any]:
+def _claim(judged: Judgement) -> JsonObject:
     claim = judged.claim
     return {
         "number": claim.number,

@@ -14,6 +14,7 @@ from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import disturbances
 from stripectl.results.run import Run
+from stripectl.statistics.verdict import Verdict
 from stripectl.util.progress import Say
 from stripectl.util.units import NOTHING, duration
 
@@ -21,8 +22,6 @@ TIME_COLUMNS = ("verdict", "plan", "pass", "change", "base", "new", "method", "w
 FACT_COLUMNS = ("verdict", "plan", "pass", "fact", "base", "new", "workload")
 MENTIONED_CHANGE = 0.02  # a larger change of the machine's own speed is reported
 MIN_COLUMNS = 4  # columns on the narrowest screen
-FAILURES = (*comparison.FAILURES, *schedule_diff.FAILURES)
-SKIPPED_VERDICTS = ("AMBIGUOUS",)
 
 
 @dataclass
@@ -36,10 +35,10 @@ class ComparisonTable:
     notes: list[str] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
 
-    def add(self, m: Measurement, name: str, verdict: str, message: str, row: Sequence[str]) -> None:
+    def add(self, m: Measurement, name: str, verdict: Verdict, message: str, row: Sequence[str]) -> None:
         """Add a case, and its row."""
         self.rows.append((verdict, plan_label(m), m.workload.passes, *row, workload_label(m.workload)))
-        outcome = "failed" if verdict in FAILURES else "skipped" if verdict in SKIPPED_VERDICTS else "passed"
+        outcome = "failed" if verdict.is_failure else "skipped" if verdict == Verdict.INCONCLUSIVE else "passed"
         group = f"{m.workload.passes}, {workload_label(m.workload)} on {m.target}"
         self.cases.append(
             JUnitCase(name=name, group=group, verdict=verdict, outcome=outcome, message=message, time_s=m.median_s)
@@ -74,7 +73,7 @@ def times_table(base: Run, new: Run, threshold: float, allow_different: bool, sa
     compared = comparison.compare_runs(base, new, threshold, say)
     for each in compared:
         m = each.new
-        old, fresh = duration(each.base.median_s), NOTHING if each.verdict == "MISSING" else duration(m.median_s)
+        old, fresh = duration(each.base.median_s), NOTHING if each.verdict == Verdict.MISSING else duration(m.median_s)
         message = f"{old} to {fresh}, {change_cell(each)}" + (f": {each.why}" if each.why else "")
         found.add(m, f"{plan_label(m)} {m.method}", each.verdict, message, (change_cell(each), old, fresh, m.method))
     found.notes = [found.counted(), *unlike]
@@ -94,7 +93,7 @@ def times_table(base: Run, new: Run, threshold: float, allow_different: bool, sa
         f"disturbed {name}, {plan_label(m)}, {m.workload.passes}: {'; '.join(said)}"
         for each in compared
         for name, m in (("BASE", each.base), ("NEW", each.new))
-        if each.verdict != "MISSING" and (said := disturbances(m))
+        if each.verdict != Verdict.MISSING and (said := disturbances(m))
     ]
     return found
 

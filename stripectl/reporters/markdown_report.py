@@ -2,8 +2,7 @@
 numbers."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from stripectl.analysis.ranking import strength
 from stripectl.reporters.html.fact_tables import warnings_of
@@ -12,6 +11,7 @@ from stripectl.reporters.markdown import collapsed_details, fit_comment, markdow
 from stripectl.reporters.terminal import recommendation, tables
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
+from stripectl.results.recommendation import Recommendation
 from stripectl.results.run import Run
 
 MAX_PLANS = 10  # per workload
@@ -19,7 +19,7 @@ COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "memory", "hid
 MORE = "More in run.json."
 
 
-def run_markdown(run: Run, shown: Sequence[Measurement], found: Mapping[str, Any] | None) -> str:
+def run_markdown(run: Run, shown: Sequence[Measurement], found: Recommendation | None) -> str:
     """The markdown of a run; `shown` are its measurements with their speed-ups, `found` is its recommendation."""
     lines = [*_verdict(found, shown), *_warnings(run)]
     groups: dict[str, list[Measurement]] = {}
@@ -39,8 +39,8 @@ def several_runs_markdown(runs: Sequence[Run]) -> str:
     for run in said["runs"]:
         own = run["card"]
         told = (
-            (own["headline"], own["plan"], own["target"], f"{own['time']}, {own['method']}")
-            if own
+            (own["headline"], own["plan"], own["target"], f"{own['time'].value}, {own['time'].method}")
+            if own and own["time"]
             else ("no time",) * 4
         )
         rows.append([run["letter"], *told])
@@ -66,16 +66,15 @@ def several_runs_markdown(runs: Sequence[Run]) -> str:
     return fit_comment(lines, MORE)
 
 
-def _verdict(found: Mapping[str, Any] | None, shown: Sequence[Measurement]) -> list[str]:
+def _verdict(found: Recommendation | None, shown: Sequence[Measurement]) -> list[str]:
     if found is None:
         reason = "no plan gave a time" if shown else "the run holds no measurement"
         return [f"### stripectl: {reason}"]
-    title = f"{recommendation.panel_title(found)} on {found['target']}"
     rows = [*recommendation.panel_rows(found), *recommendation.other_workload_rows(found)]
     return [
-        f"### stripectl: {markdown_text(found['headline'])}",
+        f"### stripectl: {markdown_text(found.headline)}",
         "",
-        markdown_text(title),
+        markdown_text(recommendation.panel_title(found)),
         "",
         *markdown_table(("", ""), rows),
     ]

@@ -1,9 +1,9 @@
 """The words and cells about a profile, for the terminal and the report."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from stripectl.core.intervals import busiest_device
+from stripectl.results.profile import AxisFigures, DeviceFigures, HopFigures, OperationFigures, Profile
 from stripectl.util.units import NOTHING, duration, nbytes, plural, rate
 
 DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
@@ -16,24 +16,19 @@ PORT = 8791
 SLOWED = 0.1  # a profile that costs more is worth a note
 
 
-def profile_summary(trace: Mapping[str, Any], predicted: float | None) -> str:
+def profile_summary(profile: Profile, predicted: float | None) -> str:
     """The overlap, measured and predicted, or why it is not known."""
-    if trace.get("reason") or not trace.get("devices"):
-        return f"overlap {NOTHING}: {trace.get('reason') or 'the profile holds no device'}"
-    share = share_text(trace["devices"][longest_device(trace)].get("ratio"))
+    if profile.reason or not profile.devices:
+        return f"overlap {NOTHING}: {profile.reason or 'the profile holds no device'}"
+    share = share_text(profile.devices[profile.busiest].ratio)
     schedule = "" if predicted is None else f" (the compiled schedule predicts {share_text(predicted)})"
     return f"{share} of the communication hides on the device that computes longest{schedule}"
 
 
-def longest_device(trace: Mapping[str, Any]) -> int:
-    """The device that computes longest."""
-    return busiest_device(trace["devices"])
-
-
-def profile_source(trace: Mapping[str, Any], median_s: float | None) -> str:
+def profile_source(profile: Profile, median_s: float | None) -> str:
     """The number of steps behind the figures, and the cost of the profile where the time without it is known."""
-    steps, module = trace.get("steps") or 0, str(trace.get("module") or "a program").partition("(")[0]
-    longest_s = max((device["step_s"] for device in trace.get("devices") or ()), default=0.0)
+    steps, module = int(profile.steps or 0), (profile.module or "a program").partition("(")[0]
+    longest_s = max((device.step_s for device in profile.devices), default=0.0)
     slowed = longest_s / median_s - 1 if median_s else 0.0
     slower = f", {slowed:.0%} slower than without the profile" if slowed > SLOWED else ""
     return f"{plural(steps, 'step')} of {module}{slower}"
@@ -48,53 +43,52 @@ def share_text(share: float | None) -> str:
     return NOTHING if share is None else f"{share:.0%}"
 
 
-def device_cells(device: Mapping[str, Any]) -> tuple[str, ...]:
-    times = {name: duration(device.get(f"{name}_s")) for name in DEVICES[1:]}
-    return (device["name"], *(times | {"overlap": share_text(device.get("ratio"))}).values())
+def device_cells(device: DeviceFigures) -> tuple[str, ...]:
+    times = map(duration, (device.step_s, device.compute_s, device.hidden_s, device.exposed_s))
+    waits = map(duration, (device.skew_s, device.stall_s, device.idle_s))
+    return (device.name, *times, share_text(device.ratio), *waits)
 
 
-def axis_cells(axis: Mapping[str, Any]) -> tuple[str, ...]:
-    moved = nbytes(axis["sent_bytes"]), rate(axis.get("bytes_per_s"), "B/s")
-    return (
-        axis["axis"],
-        *moved,
-        duration(axis["hidden_s"]),
-        duration(axis["exposed_s"]),
-        share_text(axis.get("ratio")),
-    )
+def axis_cells(axis: AxisFigures) -> tuple[str, ...]:
+    moved = nbytes(axis.sent_bytes), rate(axis.bytes_per_s, "B/s")
+    return (axis.axis, *moved, duration(axis.hidden_s), duration(axis.exposed_s), share_text(axis.ratio))
 
 
-def operation_cells(operation: Mapping[str, Any]) -> tuple[str, ...]:
-    timed = duration(operation["self_s"]), share_text(operation.get("share"))
-    return operation["name"], operation["category"], str(operation["count"]), *timed
+def operation_cells(operation: OperationFigures) -> tuple[str, ...]:
+    timed = duration(operation.self_s), share_text(operation.share)
+    return operation.name, operation.category, f"{operation.count:g}", *timed
 
 
-def worst_hop_share(hop: Mapping[str, Any]) -> int:
-    """The device on which most of a hop is exposed."""
-    return max(range(len(hop["exposed_s"])), key=lambda at: hop["exposed_s"][at])
-
-
-def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def hop_cells(hop: HopFigures, devices: Sequence[DeviceFigures]) -> tuple[str, ...]:
     """The cells of a hop: its duration and its rate on the fastest device, the others on the worst device."""
-    at = worst_hop_share(hop)
-    share = f" ({share_text(hop['of_link'])} of a link)" if hop.get("of_link") else ""
-    moved = duration(hop["transfer_s"]), nbytes(hop["sent_bytes"]), rate(hop.get("bytes_per_s"), "B/s") + share
-    times = (duration(hop[name][at]) for name in ("hidden_s", "exposed_s", "skew_s"))
-    what = hop.get("what") or hop["opcode"]
-    which = str(hop["hop"]), hop["pass"], hop["axis"], what, hop.get("cause") or "hidden"
-    return (*which, *times, *moved, devices[at]["name"])
+    at = hop.worst
+    share = f" ({share_text(hop.of_link)} of a link)" if hop.of_link else ""
+    moved = duration(hop.transfer_s), nbytes(hop.sent_bytes), rate(hop.bytes_per_s, "B/s") + share
+    times = map(duration, (hop.hidden_s[at], hop.exposed_s[at], hop.skew_s[at]))
+    which = str(hop.hop), hop.passes, hop.axis, hop.what or hop.opcode, hop.cause or "hidden"
+    return (*which, *times, *moved, devices[at].name)
 
 
-def cause_lines(trace: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Why devices wait at the end of a step, and what exposes hops: {cause, which, why, advice}. Similar hops are
-    listed once, with the figures of the most exposed hop."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for hop in trace.get("hops") or ():
-        if hop.get("cause"):
-            groups.setdefault((hop["cause"], hop.get("advice") or ""), []).append(hop)
-    found = [{"which": "the end of a step", **trace["end"]}] if trace.get("end") else []
+class CauseLine(NamedTuple):
+    """A cause of exposed communication, its place, the reason, and a remedy."""
+
+    cause: str
+    which: str
+    why: str
+    advice: str
+
+
+def cause_lines(profile: Profile) -> list[CauseLine]:
+    """Why devices wait at the end of a step, and what exposes hops. Similar hops are listed once, with the figures of
+    the most exposed hop."""
+    groups: dict[tuple[str, str], list[HopFigures]] = {}
+    for hop in profile.hops:
+        if hop.cause:
+            groups.setdefault((hop.cause, hop.advice or ""), []).append(hop)
+    end = profile.end
+    found = [CauseLine(end.cause, "the end of a step", end.why, end.advice)] if end else []
     for (word, advice), alike in groups.items():
-        most = max(alike, key=lambda hop: max(hop["exposed_s"]))
-        which = f"hop {most['hop']}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")
-        found.append({"cause": word, "which": which, "why": most.get("why") or NOTHING, "advice": advice})
+        most = max(alike, key=lambda hop: hop.most_exposed_s)
+        which = f"hop {most.hop}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")
+        found.append(CauseLine(word, which, most.why or NOTHING, advice))
     return found

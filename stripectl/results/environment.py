@@ -74,7 +74,7 @@ def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def differing_parts(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], parts: Sequence[str]
+    ours: Mapping[str, object], theirs: Mapping[str, object], parts: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
     """(name, ours, theirs) of each difference in these parts of two environments."""
     for part in parts:
@@ -84,7 +84,7 @@ def differing_parts(
                 yield name, str(mine.get(name) or "none"), str(other.get(name) or "none")
 
 
-def part_label(part: Any) -> dict[str, Any]:
+def part_label(part: object) -> dict[str, object]:
     """A part of an environment by name; devices are named by the number of processes that drive them."""
     if isinstance(part, list):
         devices = (each for each in part if isinstance(each, dict))

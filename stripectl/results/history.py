@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.errors import BadInput
+from stripectl.results.cost_source import CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import SCHEMA, Run
 from stripectl.results.run import VERSION as RUN_VERSION
@@ -230,8 +231,8 @@ class History:
 
 def _row(m: Measurement) -> tuple[Any, ...]:
     """The values of a measurement's columns."""
-    source = (m.cost_source or {}).get("source")
-    light = replace(m, cost_source={"source": source} if source else None, **dict.fromkeys(HEAVY))
+    source = m.cost_source and CostSource(source=m.cost_source.source)
+    light = replace(m, cost_source=source, **dict.fromkeys(HEAVY))
     return *map(utf8, m.key), m.workload.passes, m.status, m.median_s, json.dumps(light.to_json())
 
 

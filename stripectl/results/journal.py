@@ -14,7 +14,6 @@ from typing import Any
 from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
-from stripectl.results.schema import check_fields
 from stripectl.util.files import cannot_write
 
 FILE = "run.json.journal"
@@ -79,7 +78,7 @@ def replayed(folder: Path, run: str, measurements: Iterable[Measurement]) -> lis
     try:
         latest = MeasurementIndex(told[-1]["by"] if told else "key", measurements)
         for each in told:
-            latest.put(Measurement.from_json(check_fields(each["measurement"])))
+            latest.put(Measurement.from_json(each["measurement"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadInput(f"{folder / FILE} is not a complete journal: {type(error).__name__}: {error}") from error
     return list(latest)

@@ -5,6 +5,12 @@ from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload, format_length
 from stripectl.results.measurement import Measurement, flags_text
 
+METHOD_WORDS = {  # a compiler gives no time
+    "measured": "measured",
+    "compiled": "compiled, predicted",
+    "simulated": "simulated",
+}
+
 
 def workload_label(workload: Workload, tokens: str | None = None) -> str:
     """A workload in one line; `tokens` replaces its length."""

@@ -1,63 +1,80 @@
-"""What was found of a plan, and the statistics of it.
+"""The measurement of a plan, and the statistics over it.
 
-Raw samples are stored and statistics derived from them. A plan that was refused or failed is a Measurement with a
+Raw samples are stored, and statistics are derived from them. A plan that was refused or failed is a Measurement with a
 reason.
 """
 
 import functools
 import json
 import re
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stripectl.core.plan import Plan, UnreadablePlan, parse_plan, read_plan
+from stripectl.core.method import Method
+from stripectl.core.plan import Plan, UnreadablePlan
 from stripectl.core.workload import Workload
-from stripectl.hardware.target import TargetName, read_target
-from stripectl.statistics.bootstrap import medians, percentile_interval
+from stripectl.hardware.target import TargetName
+from stripectl.results.compiled_program import CompiledProgram
+from stripectl.results.cost_source import CostSource
+from stripectl.results.findings import Bound, Check, CommunicationOverlap, Noise, Speedup, TileTally
+from stripectl.results.profile import Profile
+from stripectl.results.records import Amount, Count, read_record, record_json, workload_json
+from stripectl.results.schema import MAX_SAMPLES
+from stripectl.statistics.intervals import ratio_interval
+from stripectl.util.json import JsonObject
 
-SEARCH_PROBES = ("one_block", "short_run")  # what a search of tiles tried first
+
+@dataclass(frozen=True)
+class TimeAtLength:
+    """The time in seconds at a sequence length in tokens."""
+
+    seq_len: Amount
+    median_s: Amount
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One plan, workload and method: what it takes, and how that is known. Absent data is None."""
+    """One plan, workload and method: its time and other results, and their sources. Absent data is None."""
 
     workload: Workload
     plan: Plan
     target: TargetName
-    method: str
+    method: Method
     status: Literal["ok", "refused", "failed"] = "ok"
     reason: str | None = None
-    samples_s: tuple[float, ...] = ()
-    median_s: float | None = None
-    ci95_s: tuple[float, float] | None = None
-    compile_s: float | None = None
-    peak_flops_per_s: float | None = None  # of one device, for the MFU
-    speedup: Mapping[str, Any] | None = None
-    bound: Mapping[str, float | None] | None = None
-    tiles: Mapping[str, Any] | None = None
-    bytes: Mapping[str, int] | None = None
-    peak_bytes: int | None = None
-    hbm_bytes: int | None = None
-    overlap: Mapping[str, Any] | None = None
-    check: Mapping[str, Any] | None = None
-    cost_source: Mapping[str, Any] | None = None
-    flags: Mapping[str, str] | None = None  # of the compiler, beyond those of the environment
-    compiled_program: Mapping[str, Any] | None = None  # what the compiler says of a compiled plan
-    profile: Mapping[str, Any] | None = None  # what a profile says of a measured one
-    noise: Mapping[str, Any] | None = None  # what was beside its samples (`stripectl.results.noise`)
-    step_parts: Mapping[str, float] | None = None  # seconds of the parts of a training step
-    memory: Mapping[str, int] | None = None  # bytes of the parts of a step, at the peak, as they are predicted
-    bottleneck_shares: Mapping[str, float] | None = (
-        None  # what is saved were part of the machine twice as fast: a share
+    samples_s: tuple[Amount, ...] = ()
+    median_s: Amount | None = None
+    ci95_s: tuple[Amount, Amount] | None = None
+    compile_s: Amount | None = None
+    peak_flops_per_s: Amount | None = None  # of one device, for the MFU
+    speedup: Speedup | None = None
+    bound: Bound | None = None
+    tiles: TileTally | None = None
+    bytes: Mapping[str, Count] | None = None  # sent by a device, by opcode
+    peak_bytes: Count | None = None
+    hbm_bytes: Count | None = None
+    overlap: CommunicationOverlap | None = None
+    check: Check | None = None
+    cost_source: CostSource | None = None
+    flags: Mapping[str, str] | None = None  # of the compiler, in addition to the environment's
+    compiled_program: CompiledProgram | None = None
+    profile: Profile | None = None
+    noise: Noise | None = None
+    step_parts: Mapping[str, Amount] | None = None  # seconds of the parts of a training step
+    memory: Mapping[str, Count] | None = None  # predicted bytes of the parts of a step, at the peak
+    bottleneck_shares: Mapping[str, Amount] | None = (
+        None  # of the time, saved if a part of the machine were twice as fast
     )
-    scaling: Sequence[Mapping[str, float]] | None = None  # the same plan at other lengths: seq_len, median_s
+    scaling: tuple[TimeAtLength, ...] | None = None  # the same plan at other lengths
+
+    def __post_init__(self) -> None:
+        if len(self.samples_s) > MAX_SAMPLES:
+            raise TypeError(f"a measurement has at most {MAX_SAMPLES:,} samples")
 
     @functools.cached_property
     def identity(self) -> tuple[str, ...]:
-        """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
+        """The subject of the measurement, by any method: workload, plan, target and the compiler's flags."""
         flags = json.dumps(self.flags or {}, sort_keys=True)
         return f"[{_text_of(self.workload)}, {flags}]", str(self.plan), str(self.target)
 
@@ -68,13 +85,13 @@ class Measurement:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for the same plan, workload, target, flags and method in two runs."""
+        """Equal in two runs for the same plan, workload, target, flags and method."""
         return *self.identity, self.method
 
     @property
     def is_search_probe(self) -> bool:
-        """Whether its time stands on too little to be called the fastest by."""
-        return (self.cost_source or {}).get("source") in SEARCH_PROBES
+        """Whether its time is too rough for the plan to be called the fastest."""
+        return self.cost_source is not None and self.cost_source.source.is_search_probe
 
     @property
     def devices(self) -> int:
@@ -82,15 +99,8 @@ class Measurement:
 
     @property
     def slowest_bytes_per_s(self) -> float | None:
-        """Of the hops that its time stands on."""
-        known = self.cost_source or {}
-        hop = (known.get("hop") or {}).get("bytes_per_s_one_way")
-        slower = [
-            each["slowest_bytes_per_s"]
-            for each in (known.get("slower_hops") or {}).values()
-            if "slowest_bytes_per_s" in each
-        ]
-        return min([*([hop] if hop else []), *slower], default=None)
+        """The rate of the slowest hop that its time depends on."""
+        return self.cost_source.slowest_bytes_per_s if self.cost_source else None
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -102,104 +112,79 @@ class Measurement:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs (no recomputation) per second over the peak of a device."""
+        """Model FLOPs (no recomputation) per second divided by the device's peak."""
         if self.flops_per_s_per_device is None or not self.peak_flops_per_s:
             return None
         return self.flops_per_s_per_device / self.peak_flops_per_s
 
-    def to_json(self) -> dict[str, Any]:
-        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        content |= {"workload": dict(_content_of(self.workload)), "pass": self.workload.passes}
-        content |= {"plan": str(self.plan), "target": str(self.target)}
+    def to_json(self) -> JsonObject:
         rate = self.flops_per_s_per_device
         derived = {
+            "pass": self.workload.passes,
             "tokens_per_s": self.tokens_per_s,
             "flops": self.workload.flops,
             "tflops_per_s_per_device": rate and rate / 1e12,
             "mfu": self.mfu,
         }
-        return content | derived
+        return {**record_json(self), **derived}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Measurement":
-        known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
-        known["workload"] = _workload_of(json.dumps(content["workload"]))
-        known |= {"plan": read_plan(content["plan"]), "target": read_target(content["target"])}
-        for name in ("samples_s", "ci95_s"):
-            if known.get(name) is not None:
-                known[name] = tuple(known[name])
-        return cls(**known)
+    def from_json(cls, content: Mapping[str, object]) -> "Measurement":
+        """A measurement from its JSON, by the names of this schema or an older one.
+
+        Raises:
+            TypeError: it is not one.
+        """
+        named = {RENAMED.get(name, name): value for name, value in content.items() if value is not None}
+        return read_record(cls, named)
+
+
+# Fields by their names in schema `stripectl.run/1`.
+RENAMED = {
+    "calibration": "cost_source",
+    "guards": "noise",
+    "limits": "bottleneck_shares",
+    "parts": "step_parts",
+    "program": "compiled_program",
+    "trace": "profile",
+}
 
 
 def readable(m: Measurement) -> Measurement:
-    """The measurement; where its plan means nothing to this stripectl it has no time and says so."""
+    """The measurement; without a time, and with a reason, where this version of stripectl cannot read its plan."""
     if not isinstance(m.plan, UnreadablePlan):
         return m
-    unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {m.plan.reason}"}
+    unread = {"status": "failed", "reason": f"this version of stripectl cannot read the plan: {m.plan.reason}"}
     figures = dict.fromkeys(("median_s", "peak_bytes", "compiled_program", "tiles"))
     return replace(m, **(unread if m.status == "ok" else {}), **figures)
 
 
-@functools.lru_cache(4096)  # measurements of a run share their workloads
-def _workload_of(text: str) -> Workload:
-    return Workload.from_json(json.loads(text))
-
-
-@functools.lru_cache(4096)
-def _content_of(workload: Workload) -> dict[str, Any]:
-    return workload.to_json()
-
-
 @functools.lru_cache(4096)
 def _text_of(workload: Workload) -> str:
-    return json.dumps(_content_of(workload), sort_keys=True)
-
-
-def check_error(check: Mapping[str, Any]) -> float:
-    """The error that a check found, the larger the worse: one that is no number, or that nothing says, is infinite."""
-    error = check.get("max_rel_error", float("nan"))
-    return float("inf") if error != error else error
+    return json.dumps(workload_json(workload), sort_keys=True)
 
 
 def flags_text(flags: Mapping[str, str] | None) -> str:
-    """The compiler's flags, after a plan."""
+    """The compiler's flags as text after a plan."""
     return "".join(f" {name}={value}" for name, value in (flags or {}).items())
 
 
-def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
-    """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
-    median = statistics.median(samples_s)
-    return median, percentile_interval(medians(samples_s)) if len(samples_s) >= 3 else None
-
-
-def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the ratio of medians. Samples of plans that are compared are interleaved, so the
-    i-th of both were taken together and are resampled together."""
-    count = min(len(slow_s), len(fast_s))
-    return _ratio_interval(tuple(slow_s[:count]), tuple(fast_s[:count])) if count >= 3 else None
-
-
-@functools.lru_cache(2**18)  # each is asked for several times
-def _ratio_interval(slow_s: tuple[float, ...], fast_s: tuple[float, ...]) -> tuple[float, float]:
-    return percentile_interval(medians(slow_s) / medians(fast_s))
-
-
 class MeasurementSet(list[Measurement]):
-    """Measurements of a run, with what others are looked up by: a large run is looked through once."""
+    """The measurements of a run with indexes, so that a large run is searched once."""
 
     @functools.cached_property
     def simulated(self) -> dict[Any, Measurement]:
-        """By what they are of, the first of each."""
+        """The first simulation of each plan, workload and target."""
         return {m.identity: m for m in reversed(self) if m.method == "simulated"}
 
     @functools.cached_property
     def alone(self) -> dict[Any, Measurement]:
-        """Those of one device that have a time."""
+        """Measurements on one device that have a time."""
         return {device_scaling_key(m): m for m in reversed(self) if m.median_s and m.devices == 1}
 
     @functools.cached_property
     def contiguous(self) -> dict[Any, Measurement]:
-        """Those in the contiguous layout that have a time, by what else they are."""
+        """Measurements in the contiguous layout that have a time, by their other properties."""
         found = {}
         for m in reversed(self):
             if m.median_s and m.plan.layout == "contiguous":
@@ -208,7 +193,7 @@ class MeasurementSet(list[Measurement]):
 
     @functools.cached_property
     def overlaps(self) -> dict[Any, Measurement]:
-        """Those of compiled schedules."""
+        """Measurements of compiled schedules, by plan, workload and flags."""
         return {
             (m.identity[0], m.plan, m.target.hardware): m
             for m in reversed(self)
@@ -221,7 +206,7 @@ def measurement_set(run: Iterable[Measurement]) -> MeasurementSet:
 
 
 def device_scaling_key(m: Measurement) -> tuple[Any, ...]:
-    """What one device and several are compared by."""
+    """The properties that are equal in a comparison of one device with several."""
     return m.target.hardware, m.workload, m.method, flags_text(m.flags)
 
 
@@ -247,23 +232,24 @@ def _baseline_rank(m: Measurement) -> int:
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
-    """The measurement itself where it knows its speed-up already, as those of a run do that was read."""
+    """The measurement with its speed-up over the base; unchanged where it already has one, as in a run that was read
+    from a file."""
     speedup = None
     if base is not None and base is not m and base.median_s and m.median_s:
         interval = ratio_interval(base.samples_s, m.samples_s)
-        speedup = {"over": str(base.plan), "value": base.median_s / m.median_s, "ci95": interval and list(interval)}
+        speedup = Speedup(over=base.plan, value=base.median_s / m.median_s, ci95=interval)
     return m if m.speedup == speedup else replace(m, speedup=speedup)
 
 
 def attention_bound(m: Measurement) -> float | None:
-    """The bound on the speed-up of a measurement; None where that is over another scheme, which the bound of a layout
-    says nothing of."""
-    same = not m.speedup or parse_plan(m.speedup["over"]).scheme == m.plan.scheme
-    return (m.bound or {}).get("attention_only") if same and m.devices > 1 else None
+    """The bound on the speed-up of a measurement; None where the speed-up is over another scheme, because a layout's
+    bound does not hold there."""
+    same = m.speedup is None or m.speedup.over.scheme == m.plan.scheme
+    return m.bound.attention_only if m.bound and same and m.devices > 1 else None
 
 
 def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
-    """How many times faster than the same workload on one device of the same target, by the same method."""
+    """The speed-up over the same workload on one device of the same target, by the same method."""
     if not m.median_s or m.devices == 1:
         return None
     base = measurement_set(run).alone.get(device_scaling_key(m))
@@ -271,20 +257,20 @@ def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
 
 
 def simulation_of(m: Measurement, run: Iterable[Measurement]) -> Measurement | None:
-    """The simulation of what was measured, or None where there is none."""
+    """The simulation of a measured plan; None where the run has none."""
     if m.method != "measured":
         return None
     return measurement_set(run).simulated.get(m.identity)
 
 
 def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None:
-    """How far the simulation of what was measured is off: simulated over measured, minus 1."""
+    """The relative error of the simulation of a measured plan: simulated over measured, minus 1."""
     other = simulation_of(m, run)
     return other.median_s / m.median_s - 1 if other and other.median_s and m.median_s else None
 
 
 def refusals_and_failures(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
-    """Those that were refused or failed, together where their reasons differ in numbers only."""
+    """Refused and failed measurements, grouped where their reasons differ only in numbers."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if m.status != "ok":
@@ -292,15 +278,8 @@ def refusals_and_failures(measurements: Iterable[Measurement]) -> list[list[Meas
     return list(groups.values())
 
 
-def speedup_verdict(speedup: Mapping[str, Any] | None) -> str | None:
-    """faster, slower or ambiguous (the interval holds 1), or None where there is no interval."""
-    if not speedup or not speedup.get("ci95"):
-        return None
-    low, high = speedup["ci95"]
-    return "faster" if low > 1 else "slower" if high < 1 else "ambiguous"
-
-
 def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | None:
-    """What the compiled schedule of the same plan, workload and flags predicts to hide, where the run holds it."""
+    """The share of communication that the compiled schedule of the same plan, workload and flags hides; None where the
+    run has no such schedule."""
     other = measurement_set(run).overlaps.get((m.identity[0], m.plan, m.target.hardware))
-    return other.overlap.get("ratio") if other and other.overlap else None
+    return other.overlap.ratio if other and other.overlap else None

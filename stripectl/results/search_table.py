@@ -8,6 +8,7 @@ from typing import Any
 from stripectl.core.workload import Workload
 from stripectl.results.measurement import Measurement, refusals_and_failures
 from stripectl.results.schema import MAX_MEASUREMENTS, is_number
+from stripectl.util.json import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class SearchTable:
         others = (each for each in searches if (each.workload, each.target) != (self.workload, self.target))
         return [*others, self]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {**vars(self), "workload": self.workload.to_json()}
 
     @classmethod

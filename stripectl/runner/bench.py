@@ -136,7 +136,7 @@ def already_measured(request: Request, case: Measurement) -> bool:
     ]
     finished = [m for m in made if m.status != "ok" or m.reason != UNFINISHED]
     return any(
-        m.method != "measured" or not request.sampling.profile_folder or "devices" in (m.profile or {})
+        m.method != "measured" or not request.sampling.profile_folder or (m.profile and m.profile.steps is not None)
         for m in finished
     )
 

@@ -20,6 +20,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload, format_length
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Backend, Event, Final, finals
+from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_refused
@@ -73,7 +74,7 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
             return found
 
         sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.previous)
-        if any(m.identity == case.identity and (m.compiled_program or {}).get("longest") for m in sought):
+        if any(m.identity == case.identity and m.compiled_program and m.compiled_program.longest for m in sought):
             continue
         found = search_max_length(case, case.plan, partial(asked, attempts)) if case.status == "ok" else case
         if explained is not attempts and found.status == "ok":
@@ -84,7 +85,7 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
 def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
     """The measurement of the longest sequence that fits; refused where not even the shortest fits.
 
-    `compiled_program["longest"]` holds the step, the length one step further, and why that is refused; where the
+    `compiled_program.longest` holds the step, the length one step further, and why that is refused; where the
     compiler fails at a length, the search ends there with the longest length known to fit.
     """
     step, workload = length_step(plan, template.workload), template.workload
@@ -105,17 +106,13 @@ def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Me
             break
         guess = min(max(_memory_ends(known, low), low + 1), high - 1)
     refused = known.get(high)
-    return replace(
-        known[low],
-        compiled_program={
-            **(known[low].compiled_program or {}),
-            "longest": {
-                "step": step,
-                "refused": high * step,
-                "reason": refused.reason if refused else f"positions are 32-bit: at most {format_length(MAX_SEQ_LEN)}",
-            },
-        },
+    longest = LongestSequence(
+        step=step,
+        refused=high * step,
+        reason=refused.reason if refused else f"positions are 32-bit: at most {format_length(MAX_SEQ_LEN)}",
     )
+    program = known[low].compiled_program or CompiledProgram()
+    return replace(known[low], compiled_program=replace(program, longest=longest))
 
 
 def _memory_ends(known: dict[int, Measurement], low: int) -> int:

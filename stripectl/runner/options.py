@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from stripectl.core.method import MethodChoice
+
 RUNS = Path("stripectl-runs")  # the default folder of runs
 REPORT = "report.html"  # in the folder of a run
 DEFAULT_LEN = "256k"
@@ -43,7 +45,7 @@ class RequestOptions:
     meshes: Sequence[str] = ()
     target: str = "local"
     hardware: str | None = None
-    method: str = "auto"
+    method: MethodChoice = "auto"
     xla_flags: Sequence[str] = ()
     compile_timeout: str = "10m"
     cache: bool = True

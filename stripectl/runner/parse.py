@@ -315,8 +315,8 @@ def parse_plans(
 
 
 def softmax_layouts(plan: Plan, several: bool) -> list[Plan]:
-    """The plan, and where its scheme needs contiguous layers, with `several` also each balanced layout of the softmax
-    layers of a hybrid model."""
+    """The plan. Where its scheme needs contiguous layers, `several` adds plans with every balanced layout for the
+    softmax layers of a hybrid model."""
     if not several or not schemes[plan.scheme].sends_states:
         return [plan]
     others = [name for name in layouts.names() if name != plan.layout]

@@ -8,6 +8,7 @@ from typing import Any
 from stripectl.core.defaults import tiles_for, with_mesh, with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.method import Method, MethodChoice
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
@@ -31,7 +32,7 @@ class Request:
     plans: Sequence[Plan]
     target: str = "local"
     hardware: Hardware | None = None
-    method: str = "auto"
+    method: MethodChoice = "auto"
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     flags: Sequence[Mapping[str, str]] = ({},)  # of the compiler: each plan runs with each set
     find_max_length: bool = False  # find the longest sequence that fits with each plan, instead of given lengths
@@ -102,7 +103,13 @@ class Request:
 
 
 def make_case(
-    workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget, method: str, *, describe: bool = True
+    workload: Workload,
+    plan: Plan,
+    flags: Mapping[str, str],
+    place: LocalTarget,
+    method: Method,
+    *,
+    describe: bool = True,
 ) -> Measurement:
     """The case of a plan with its mesh: with its tile named, or refused or failed with the reason. Its static facts
     take as long as a simulation, which may `describe` it instead."""

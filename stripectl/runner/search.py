@@ -48,7 +48,7 @@ def with_cost_models(case: Measurement, place: LocalTarget, devices: DevicePool)
     except WorkerError as failure:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}"), []
     missing = devices.why_not_compiled(place)
-    said = attention_cost_source(machines) | ({"not_compiled": missing} if missing else {})
+    said = replace(attention_cost_source(machines), not_compiled=missing or None)
     return replace(case, method="simulated", cost_source=said), machines
 
 

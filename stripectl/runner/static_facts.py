@@ -18,6 +18,7 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.results.findings import Bound, TileTally
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.cost_model import COUNTING
@@ -35,8 +36,7 @@ def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
     forward = [each for each in counted.rounds if each.passes == "forward"]
     computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
     case, per_round = with_counts(case, hardware, computed, counted.sent), whole_rounds(forward)
-    tiles = {"per_round": [list(device) for device in zip(*per_round, strict=True)]}
-    return replace(case, tiles={**(case.tiles or {}), **tiles})
+    return replace(case, tiles=case.tiles and replace(case.tiles, per_round=tuple(zip(*per_round, strict=True))))
 
 
 def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
@@ -52,12 +52,12 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
     memory = hardware.figure("hbm_bytes")
     return replace(
         case,
-        tiles={
-            "tile": str(tile),
-            "computed": computed,
-            "useful": useful,
-            "efficiency": useful / scores if scores else 1.0,
-        },
+        tiles=TileTally(
+            tile=str(tile),
+            computed=computed,
+            useful=useful,
+            efficiency=useful / scores if scores else 1.0,
+        ),
         bytes=dict(sent),
         bound=bounds(workload, plan),
         hbm_bytes=int(memory) if memory else None,
@@ -108,14 +108,14 @@ def host_bytes(hardware: Hardware) -> int | None:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hardware.kind == "cpu" else None
 
 
-def bounds(workload: Workload, plan: Plan) -> dict[str, float | None]:
+def bounds(workload: Workload, plan: Plan) -> Bound:
     """The largest speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
     where there are fewer queries than keys, documents, or linear attention, which no layout balances."""
     if workload.query_len is not None or workload.documents is not None or workload.attention == "linear":
-        return {"attention_only": None, "layer": None}
+        return Bound()
     layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
     if layouts["contiguous"].why_unsupported(workload.seq_len, plan.shards):
-        return {"attention_only": None, "layer": None}
+        return Bound()
     slow, fast = (
         float(ring_work(each, plan.shards, rows, workload.window, tile).critical_tiles * tile.block_q * tile.block_kv)
         for each in (layouts["contiguous"], layout)
@@ -124,4 +124,4 @@ def bounds(workload: Workload, plan: Plan) -> dict[str, float | None]:
     if workload.model is not None:
         model = workload.sizes if workload.passes == STEP else Model.load(workload.model)
         layer = layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu")
-    return {"attention_only": slow / fast, "layer": layer}
+    return Bound(attention_only=slow / fast, layer=layer)

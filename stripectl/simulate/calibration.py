@@ -6,14 +6,15 @@ is checked on a block that was not in the fit.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount
 from stripectl.core.workload import Workload
+from stripectl.results.cost_source import CostOrigin, CostSource, HeldOutBlock, HopCost, TileSeconds
 from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.util.json import Json
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
@@ -33,7 +34,7 @@ class CalibrationBlock:
         return MaskBlock(0, 0, self.rows, self.rows, *BANDS[self.band])
 
 
-def block_shape(workload: Workload) -> dict[str, Any]:
+def block_shape(workload: Workload) -> dict[str, Json]:
     """The properties, besides rows and band, that determine the time of a block. It has one key head."""
     return {
         "group": block_heads(workload),
@@ -97,25 +98,30 @@ def measured_cost_model(
     """A machine whose tiles were timed: `times[pass][block]` in seconds, including the held-out block, for the tile of
     each pass. A pass that was not timed costs nothing and must not be simulated."""
     costs: dict[str, TileCost] = {passes: TileCost(0.0, 0.0) for passes in ("forward", "backward")}
-    detail: dict[str, Any] = {"tile": str(tiles["forward"])}
-    if tiles.get("backward", tiles["forward"]) != tiles["forward"]:
-        detail["backward_tile"] = str(tiles["backward"])
+    timed = dict[str, TileSeconds]()
     for name, tile in tiles.items():
         fitted, held_out = blocks_for(tile)
         costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads, kernel)
-        predicted, taken = (
-            float(costs[name].seconds(block_tile_count(held_out, tile, kernel), heads)),
-            times[name][held_out],
+        predicted = float(costs[name].seconds(block_tile_count(held_out, tile, kernel), heads))
+        taken, cost = times[name][held_out], costs[name]
+        timed[name] = TileSeconds(
+            whole_s=cost.whole_s,
+            boundary_s=cost.boundary_s,
+            dead_s=cost.dead_s,
+            call_s=cost.call_s,
+            blocks=tuple(f"{block.rows} {block.band}" for block in fitted),
+            held_out=HeldOutBlock(
+                block=f"{held_out.rows} {held_out.band}", measured_s=taken, error=predicted / taken - 1
+            ),
         )
-        detail[name] = {
-            "blocks": [f"{block.rows} {block.band}" for block in fitted],
-            **{kind: getattr(costs[name], kind) for kind in ("whole_s", "boundary_s", "dead_s", "call_s")},
-            "held_out": {
-                "block": f"{held_out.rows} {held_out.band}",
-                "measured_s": taken,
-                "error": predicted / taken - 1,
-            },
-        }
     latency, rate = hop or (0.0, float("inf"))
-    detail["hop"] = {"latency_s": latency, "bytes_per_s_one_way": rate} if hop else None
-    return CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, "measured_tile", detail)
+    own = tiles.get("backward", tiles["forward"])
+    source = CostSource(
+        source=CostOrigin.MEASURED_TILE,
+        tile=str(tiles["forward"]),
+        backward_tile=str(own) if own != tiles["forward"] else None,
+        forward=timed.get("forward"),
+        backward=timed.get("backward"),
+        hop=HopCost(latency_s=latency, bytes_per_s_one_way=rate) if hop else None,
+    )
+    return CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, source)

@@ -2,7 +2,7 @@
 kernels) or from its estimates (XLA's own loops)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.results.compiled_program import CompiledProgram, KernelBundles
+from stripectl.results.cost_source import CostOrigin
 
 
 class Heads(NamedTuple):
@@ -75,31 +77,43 @@ def masks_of(kernel: str) -> tuple[str, ...]:
     return ("causal", "full") if kernels[kernel].masks_all else ("causal",)
 
 
+class MeanBundles(NamedTuple):
+    """Cycles of a device, the mean of several kernels (`KernelBundles`)."""
+
+    tile: float
+    boundary: float
+    step: float
+    row: float
+
+
+def mean_bundles(alike: Sequence[KernelBundles], masked: bool, share: float) -> MeanBundles:
+    """The mean over kernels that mask, or over kernels that do not mask, as `masked` says; over all where there are
+    none. A device takes a share of a core's cycles."""
+    chosen = [each for each in alike if each.masked == masked] or alike
+    columns = zip(*((each.tile, each.boundary, each.step, each.row) for each in chosen), strict=True)
+    return MeanBundles(*(share * float(np.mean(column)) for column in columns))
+
+
 def entry_of_bundles(
-    bundles: Sequence[Mapping[str, Any]], parts: Sequence[PallasKernel], matmul: float, cores: int
+    bundles: Sequence[KernelBundles], parts: Sequence[PallasKernel], matmul: float, cores: int
 ) -> CostEntry | None:
     """The entry of a pass, which consists of `parts`, from the bundles of a program; None where they are missing.
     Bundles count for one core of a device. They do not include waiting for a matrix unit, so a tile takes at least
     its matmuls, each of `matmul` cycles at the peak rate."""
     whole = boundary = dead = row = column = 0.0
     for part in parts:
-        alike = [each for each in bundles if part.name in each["name"]]
+        alike = [each for each in bundles if part.name in each.name]
         if not alike:
             return None
         share = 1 / cores if part.shared else 1.0
-
-        def mean(name: str, masks: bool, alike: Sequence[Any] = alike, share: float = share) -> float:
-            """Cycles of this part's kernels that mask, or that do not; of the other kernels where there are none."""
-            chosen = [each[name] for each in alike if each["masked"] == masks] or [each[name] for each in alike]
-            return share * float(np.mean(chosen))
-
-        whole += max(part.matmuls * matmul, mean("tile", part.only_live) + mean("step", part.only_live))
-        boundary += max(part.matmuls * matmul, mean("boundary", True) + mean("step", True))
-        dead += 0.0 if part.only_live else mean("step", True)
+        masked, tiles = mean_bundles(alike, True, share), mean_bundles(alike, part.only_live, share)
+        whole += max(part.matmuls * matmul, tiles.tile + tiles.step)
+        boundary += max(part.matmuls * matmul, masked.boundary + masked.step)
+        dead += 0.0 if part.only_live else masked.step
         if part.per_kv_head:
-            column += mean("row", True)
+            column += masked.row
         else:
-            row += mean("row", True)
+            row += masked.row
     return CostEntry(whole, boundary, dead, row, column)
 
 
@@ -111,22 +125,22 @@ def entry_of_cycles(cycles: Mapping[str, float]) -> CostEntry | None:
     return CostEntry(whole, boundary, row=cycles["row"])
 
 
-def entries_of(facts: Mapping[str, Any], shape: CostKey, hardware: Hardware) -> dict[str, CostEntry]:
+def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> dict[str, CostEntry]:
     """The entries of a compiled program whose tiles have this shape in all passes, by pass."""
     clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), kernels[shape.kernel].bundles
-    if not clock or not facts.get("cycles"):
+    if not clock or not program.cycles:
         return {}
     area = shape.tile.block_q * shape.tile.block_kv
     matmul = area * sum(shape.heads) / peak * clock if peak else 0.0  # the mean of matmuls with keys and with values
     found = {}
-    for passes, cycles in facts["cycles"].items():
+    for passes, cycles in program.cycles.items():
         if parts:
-            found[passes] = entry_of_bundles(facts.get("bundles") or (), parts[passes], matmul, hardware.cores)
+            found[passes] = entry_of_bundles(program.bundles or (), parts[passes], matmul, hardware.cores)
         else:
             found[passes] = entry_of_cycles(cycles)
     return {passes: entry for passes, entry in found.items() if entry}
 
 
-def source_of(kernel: str) -> str:
+def source_of(kernel: str) -> CostOrigin:
     """The source of a kernel's cycles from a compiler."""
-    return "bundles" if kernels[kernel].bundles else "estimated_cycles"
+    return CostOrigin.BUNDLES if kernels[kernel].bundles else CostOrigin.ESTIMATED_CYCLES

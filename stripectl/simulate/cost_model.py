@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from stripectl.core.layout import Tile, TileCount
 from stripectl.hardware.links import Hops, Spread
+from stripectl.results.cost_source import FROM_DATASHEET, CostSource
 
 PARTS = ("compute", "communication", "latency", "memory")
 
@@ -63,16 +63,15 @@ class TileCost:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The costs of a device and its links; `source` and `detail` name the source of tile costs. Axes that are not in
-    `hops` have equal hops."""
+    """The costs of a device and its links; `cost_source` names their source. Axes that are not in `hops` have equal
+    hops."""
 
     forward: TileCost
     backward: TileCost
     hop_latency_s: float
     link_bytes_per_s_one_way: float
     overlaps: bool
-    source: str
-    detail: dict[str, Any] = field(default_factory=dict)
+    cost_source: CostSource
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     blocking: Sequence[str] = ()  # collectives that the compiler runs without compute, in every pass
     hops: Mapping[str, Hops] = field(default_factory=dict)
@@ -158,7 +157,7 @@ class CostModel:
 
 
 # For a simulation that only counts: every tile takes a second.
-COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
+COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, FROM_DATASHEET)
 
 
 def stack_cost_models(machines: Sequence[CostModel]) -> CostModel:

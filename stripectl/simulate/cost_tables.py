@@ -20,6 +20,7 @@ from stripectl.core.plan import BATCH_AXES, HEAD_AXES, Plan, parse_tile
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
+from stripectl.results.cost_source import CostOrigin, CostSource, TableSource, TileSeconds
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, source_of
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.datasheet import with_links
@@ -38,8 +39,8 @@ class PassCosts:
     """The costs of a shape by pass, their source, and its description."""
 
     by_pass: Mapping[str, CostEntry | Wave]
-    source: str
-    detail: Mapping[str, Any]
+    source: CostOrigin
+    table: TableSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +63,10 @@ class CostTable:
         if not found:
             return None
         waves = any(isinstance(entry, Wave) for entry, _ in found.values())
-        source = "published" if waves else source_of(shape.kernel)
-        detail: dict[str, Any] = {"table": self.name, "made_by": self.compiler or self.source}
-        if near := sorted({near for _, near in found.values() if near}):
-            detail["interpolated_from"] = ", ".join(near)
-        return PassCosts({passes: entry for passes, (entry, _) in found.items()}, source, detail)
+        source = CostOrigin.PUBLISHED if waves else source_of(shape.kernel)
+        near = ", ".join(sorted({near for _, near in found.values() if near}))
+        table = TableSource(table=self.name, made_by=self.compiler or self.source, interpolated_from=near or None)
+        return PassCosts({passes: entry for passes, (entry, _) in found.items()}, source, table)
 
     def cost(self, shape: CostKey, passes: str) -> tuple[CostEntry | Wave, str] | None:
         """(the entry of a pass, a description of the other shape it was derived from, or an empty text)."""
@@ -228,22 +228,36 @@ def table_cost_model(
         passes: cost_of(each.by_pass[passes], kernels[plan.kernel], hardware, workload.dtype, kv_heads, group)
         for passes, each in known.items()
     }
-    forward = known["forward"]
-    detail: dict[str, Any] = {**forward.detail}
-    if (backward := known.get("backward")) and backward.detail != forward.detail:
-        detail["backward_costs"] = dict(backward.detail)
-    if clock := hardware.figure("clock_hz"):
-        detail["clock_hz"] = effective_clock_hz(hardware, workload.dtype)
-        detail["sources"] = {"clock_hz": hardware.sources["clock_hz"]}
+    forward, backward = known["forward"], known.get("backward")
+    clock_hz, sources = None, dict[str, str]()
+    if published_hz := hardware.figure("clock_hz"):
+        clock_hz = effective_clock_hz(hardware, workload.dtype)
+        sources["clock_hz"] = hardware.sources["clock_hz"]
         reached = f"achievable_flops_per_s_{workload.dtype}"
-        if detail["clock_hz"] != clock:
-            detail["sources"][reached] = hardware.sources[reached]
-    detail |= {passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()}
+        if clock_hz != published_hz:
+            sources[reached] = hardware.sources[reached]
     exposed, table = exposed_by(hardware, plan, workload.seq_len // plan.shards), table_of(hardware.name)
-    if exposed:
-        detail["exposed"] = {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}
-    blocking = table.blocking if table else ()
-    detail = {"sources": {}, "left_out": LEFT_OUT, **detail}
+    source = CostSource(
+        **vars(forward.table),
+        source=forward.source,
+        backward_costs=backward.table if backward and backward.table != forward.table else None,
+        clock_hz=clock_hz,
+        sources=sources,
+        left_out=LEFT_OUT,
+        forward=tile_seconds(costs["forward"]),
+        backward=tile_seconds(costs["backward"]) if "backward" in costs else None,
+        exposed=exposed_shares(exposed) if exposed else None,
+    )
     both = costs["forward"], costs.get("backward", TileCost(0.0, 0.0))
-    made = CostModel(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed, blocking)
-    return with_links(hardware, made, placement)
+    blocking = table.blocking if table else ()
+    return with_links(hardware, CostModel(*both, 0.0, 0.0, hardware.overlaps, source, exposed, blocking), placement)
+
+
+def tile_seconds(cost: TileCost) -> TileSeconds:
+    """The cost of tiles, as a cost source holds it."""
+    return TileSeconds(**{name: getattr(cost, name) for name in COSTS})
+
+
+def exposed_shares(exposed: Mapping[tuple[str, str, int], float]) -> dict[str, float]:
+    """Shares of transfers during which no tiles run, as a cost source holds them."""
+    return {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from stripectl.core.kernel import Kernel
 from stripectl.core.layout import Tile
@@ -12,6 +11,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.links import Hops
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
+from stripectl.results.cost_source import CostOrigin, CostSource, HopCost, SlowestHop
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.gated_costs import gated_chunk_costs
@@ -40,19 +40,20 @@ def datasheet_cost_model(
     needed = {"hbm_bytes_per_s": hardware.figure("hbm_bytes_per_s")}
     needed[f"matmul_flops_per_s_{workload.dtype}"] = achievable or hardware.flops_per_s(workload.dtype)
     memory, rate = figures(hardware, needed)
-    detail = {
-        "flops_per_s": rate,
-        "rate_is": "achievable" if achievable else "peak",
-        "sources": {name: hardware.sources[name] for name in needed if name in hardware.sources},
-        "left_out": LEFT_OUT,
-    }
+    source = CostSource(
+        source=CostOrigin.DATASHEET,
+        flops_per_s=rate,
+        rate_is="achievable" if achievable else "peak",
+        sources={name: hardware.sources[name] for name in needed if name in hardware.sources},
+        left_out=LEFT_OUT,
+    )
     forward, _ = roofline(workload, tile, rate, memory, kernel)
     _, back = roofline(workload, backward or tile, rate, memory, kernel)
-    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), placement)
+    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, source), placement)
 
 
 def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement | None) -> CostModel:
-    """The machine with hops from the datasheet; its detail adds their cost, the source, and what is not included.
+    """The machine with hops from the datasheet; its cost source adds their cost, the source, and what is not included.
 
     Raises:
         BadInput: the profile lacks the rate of its links.
@@ -61,17 +62,25 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
     latency, hops = hardware.figure("hop_latency_s"), placement.hop_costs if placement else {}
     across = placement is not None and any(crossed.network.any() for crossed in placement.forward.values())
     unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
-    own = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
-    sources = machine.detail["sources"] | {LINK: hardware.sources[LINK]}
-    left_out = "; ".join([machine.detail["left_out"], *unknown])
-    detail: dict[str, Any] = machine.detail | own | {"sources": sources, "left_out": left_out}
-    if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
-        detail["slower_hops"] = slower
+    known, slower = machine.cost_source, {axis: slowest_hop(hop, link, latency or 0.0) for axis, hop in hops.items()}
+    source = replace(
+        known,
+        hop=HopCost(latency_s=latency, bytes_per_s_one_way=link),
+        sources={**(known.sources or {}), LINK: hardware.sources[LINK]},
+        left_out="; ".join(filter(None, [known.left_out, *unknown])),
+        slower_hops={axis: hop for axis, hop in slower.items() if hop} or None,
+    )
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
-    known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
-    known |= {"memory_bytes_per_s": memory, "collective_latency_s": hardware.figure("collective_latency_s") or 0.0}
     return replace(
-        machine, **known, hops=hops, collective_spreads=placement.collective_spreads if placement else {}, detail=detail
+        machine,
+        hop_latency_s=latency or 0.0,
+        link_bytes_per_s_one_way=link,
+        torus=bool(hardware.torus_dims),
+        memory_bytes_per_s=memory,
+        collective_latency_s=hardware.figure("collective_latency_s") or 0.0,
+        hops=hops,
+        collective_spreads=placement.collective_spreads if placement else {},
+        cost_source=source,
     )
 
 
@@ -152,8 +161,12 @@ def chunk_costs(
     return TileCost(state, scores, row_s=row), TileCost(3 * state, 3 * scores, row_s=3 * row)
 
 
-def slower_hops(hops: Hops, link_bytes_per_s: float, latency_s: float) -> dict[str, float]:
-    """The slowest hop of an axis whose hops are not all separate single links."""
+def slowest_hop(hops: Hops, link_bytes_per_s: float, latency_s: float) -> SlowestHop | None:
+    """The slowest hop of an axis whose hops are not all separate single links; None where they are."""
     slowest, longest = float(hops.bytes_per_s.min()), float(hops.latency_s.max())
-    said = {"slowest_bytes_per_s": slowest} if slowest < link_bytes_per_s else {}
-    return said | ({"longest_latency_s": longest} if longest > latency_s else {})
+    if slowest >= link_bytes_per_s and longest <= latency_s:
+        return None
+    return SlowestHop(
+        slowest_bytes_per_s=slowest if slowest < link_bytes_per_s else None,
+        longest_latency_s=longest if longest > latency_s else None,
+    )

@@ -9,13 +9,12 @@ expose other work that was hidden behind it.
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
 from stripectl.errors import BadInput
-from stripectl.results.measurement import Measurement
+from stripectl.results.measurement import Measurement, TimeAtLength
 from stripectl.simulate.cost_model import PARTS, CostModel
 from stripectl.simulate.simulation import Simulation, simulate_times
 
@@ -64,7 +63,7 @@ def bottleneck_shares(seconds: float, faster: Callable[[str], float]) -> dict[st
 
 def scaling(
     workload: Workload, plan: Plan, seconds: float, kind: str, longer: Callable[[Workload], float]
-) -> list[dict[str, Any]]:
+) -> tuple[TimeAtLength, ...]:
     """Seconds of a plan at its own length, and at halvings and doublings that its layout and tile allow;
     `longer(workload)` is the time there."""
     found = {workload.seq_len: seconds}
@@ -73,7 +72,7 @@ def scaling(
             other = replace(workload, seq_len=length)
             if why_unsupported(plan, other, kind) is None:
                 found[length] = longer(other)
-    return [{"seq_len": length, "median_s": found[length]} for length in sorted(found)]
+    return tuple(TimeAtLength(length, found[length]) for length in sorted(found))
 
 
 def other_lengths(seq_len: int, shards: int) -> list[int]:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import layer_groups
@@ -18,7 +18,10 @@ from stripectl.core.plan import AXES, HEAD_AXES, Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.schedule import ATTENTION, SECTIONS
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
+from stripectl.results.cost_source import CostOrigin, CostSource
+from stripectl.results.findings import CommunicationOverlap
+from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_model import COUNTING, CostModel
 from stripectl.simulate.sensitivity import bottleneck_shares, scaling
 from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
@@ -30,6 +33,7 @@ from stripectl.simulate.step_work import (
     seconds_sent,
     step_work,
 )
+from stripectl.statistics.intervals import median_interval
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
 COMMUNICATION = "communication"  # the exposed part
@@ -52,10 +56,10 @@ class StepTime(NamedTuple):
         return Overlap(self.hidden_s, exposed_s) if self.hidden_s or exposed_s else None
 
 
-def attention_cost_source(machines: Sequence[CostModel]) -> dict[str, Any]:
+def attention_cost_source(machines: Sequence[CostModel]) -> CostSource:
     """The source of attention's times; `softmax` is the source for softmax layers of a hybrid model."""
-    first, *rest = ({"source": each.source, **each.detail} for each in machines)
-    return first | ({"softmax": rest[0]} if rest else {})
+    first, *rest = (each.cost_source for each in machines)
+    return replace(first, softmax=rest[0]) if rest else first
 
 
 def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
@@ -103,15 +107,15 @@ def attention_passes(plan: Plan) -> list[str]:
 
 
 def compiled_step(
-    case: Measurement, hardware: Hardware, machines: Sequence[CostModel], facts: Mapping[str, Any]
+    case: Measurement, hardware: Hardware, machines: Sequence[CostModel], program: CompiledProgram
 ) -> Measurement:
     """The case, with the sources of its machines and the time of its step from the compiler's facts about its program;
     matrices without an estimate take the datasheet's time."""
     plan, workload = case.plan, case.workload
     clock, step = hardware.figure("clock_hz"), step_work(workload, plan)
-    estimated = {name: cycles / clock for name, cycles in facts["beside"].items()} if clock else {}
+    estimated = {name: cycles / clock for name, cycles in (program.beside or {}).items()} if clock else {}
     beside = estimated or seconds_computed(step, hardware, workload.dtype)
-    parts = StepModel(workload, plan, machines, beside, sent_beside(facts["collectives"], plan))
+    parts = StepModel(workload, plan, machines, beside, sent_beside(program.collectives, plan))
     return with_step_time(
         case if estimated else with_missing_parts(case, beside, step.flops), parts, hardware.kind, PREDICTED
     )
@@ -119,26 +123,26 @@ def compiled_step(
 
 def with_missing_parts(case: Measurement, beside: Mapping[str, float], needed: Iterable[str]) -> Measurement:
     """The case, with a note in its calibration of the parts that its time does not include."""
-    known = case.cost_source or {}
+    known = case.cost_source or CostSource(source=CostOrigin.NONE)
     without = [name for name in (*needed, "optimizer") if name not in beside]
     unknown = [f"of a step: {', '.join(without)} (no rate is known)"] * bool(without)
-    left_out = "; ".join(filter(None, [known.get("left_out"), LEFT_OUT, *unknown]))
-    return replace(case, cost_source={**known, "left_out": left_out})
+    left_out = "; ".join(filter(None, [known.left_out, LEFT_OUT, *unknown]))
+    return replace(case, cost_source=replace(known, left_out=left_out))
 
 
-def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tuple[StepTransfer, bool]]:
+def sent_beside(collectives: Sequence[ScheduledCollective], plan: Plan) -> list[tuple[StepTransfer, bool]]:
     """The collectives outside attention, and whether the schedule computes during them."""
     found = []
     for each in collectives:
-        if each["section"] != ATTENTION:
-            found.append((collective_as_described(each, plan), each["asynchronous"] and each["beside_work"]))
+        if each.section != ATTENTION:
+            found.append((transfer_of(each, plan), each.asynchronous and each.beside_work))
     return found
 
 
-def collective_as_described(collective: Mapping[str, Any], plan: Plan) -> StepTransfer:
-    """A collective as the compiler describes it."""
-    axes = tuple(axis for axis in str(collective.get("axis")).split("+") if axis in AXES) or tuple(plan.axes)
-    return StepTransfer(collective["opcode"], axes, collective["sent_bytes"], collective["times"])
+def transfer_of(collective: ScheduledCollective, plan: Plan) -> StepTransfer:
+    """A collective as the compiler describes it; along all axes of the plan where it names none."""
+    axes = tuple(axis for axis in (collective.axis or "").split("+") if axis in AXES) or tuple(plan.axes)
+    return StepTransfer(collective.opcode, axes, collective.sent_bytes, collective.times)
 
 
 @dataclass(frozen=True)
@@ -254,13 +258,13 @@ def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measure
         peak_bytes=None,
         profile=None,  # a profile shows only the layers that ran
         step_parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
-        cost_source={
-            "source": "few_layers",
-            "layers_run": run,
-            "layers": layers,
-            "layer_s": layer_s,
-            **{f"samples_of_{m.workload.layers}_layers": list(m.samples_s) for m in made},
-        },
+        cost_source=CostSource(
+            source=CostOrigin.FEW_LAYERS,
+            layers_run=tuple(run),
+            layers=layers,
+            layer_s=layer_s,
+            samples_by_layers={str(m.workload.layers): m.samples_s for m in made},
+        ),
     )
 
 
@@ -273,5 +277,5 @@ def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) 
         step_parts=found.parts,
         bottleneck_shares=bottleneck_shares(found.seconds, parts.with_part_sped_up),
         scaling=scaling(case.workload, parts.plan, found.seconds, kind, parts.scaled_to_length),
-        overlap=found.overlap and found.overlap.to_json(source),
+        overlap=CommunicationOverlap.predicted(found.overlap, source),
     )

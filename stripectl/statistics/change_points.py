@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from stripectl.statistics.bootstrap import RESAMPLES
+from stripectl.statistics.intervals import RESAMPLES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,7 @@
 """Numbers with their units, for people: seconds and bytes are formatted only here."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 NOTHING = "n/a"
 SECONDS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
@@ -65,12 +65,6 @@ def in_unit(name: str, value: float) -> str:
     """A number in the unit that its name ends in; unchanged where the name gives no unit."""
     written = next((written for ending, written in ENDINGS if re.search(f"{ending}$", name)), str)
     return written(value)
-
-
-def worst_hop(hop: Mapping[str, float]) -> str:
-    """The rate and the latency of the slowest hop of an axis, as far as they are known."""
-    known = {"slowest_bytes_per_s": lambda value: rate(value, "B/s"), "longest_latency_s": duration}
-    return ", ".join(say(hop[name]) for name, say in known.items() if name in hop)
 
 
 def plural(count: int, what: str) -> str:

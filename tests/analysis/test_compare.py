@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from stripectl.analysis.comparison import compare_runs, environment_differences
-from stripectl.analysis.paired_change import holm
 from stripectl.analysis.schedule_diff import compare_schedules, schedule_facts
 from stripectl.core.plan import read_plan
 from stripectl.errors import BadInput
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.statistics.intervals import median_interval
+from stripectl.statistics.paired_change import holm
 from tests.cli.test_cli import run as cli
 from tests.results.test_measurement import measured, run
+from tests.support.parts import with_parts
 
 STEADY = {"yardstick_s": [1e-3] * 15, "others": 0.0, "throttled": 0, "compiled": 0}
 
@@ -27,7 +29,7 @@ def sampled(median_s: float, noise: float = 0.001, seed: int = 0, count: int = 1
     samples = tuple(median_s * factors)
     middle, interval = median_interval(samples)
     m = replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval)
-    return replace(m, noise=STEADY | guards)
+    return with_parts(m, noise=STEADY | guards)
 
 
 def verdict(base: Measurement, new: Measurement, threshold: float = 0.05) -> tuple[str, str]:
@@ -37,29 +39,29 @@ def verdict(base: Measurement, new: Measurement, threshold: float = 0.05) -> tup
 
 @pytest.mark.parametrize(
     ("new", "noise", "expected"),
-    [(2.0, 0.001, "SLOWER"), (0.5, 0.001, "FASTER"), (1.0, 0.001, "SAME"), (1.04, 0.001, "SAME")],
+    [(2.0, 0.001, "REGRESSED"), (0.5, 0.001, "IMPROVED"), (1.0, 0.001, "UNCHANGED"), (1.04, 0.001, "UNCHANGED")],
 )
 def test_what_is_sure(new: float, noise: float, expected: str) -> None:
     assert verdict(sampled(1.0, noise), sampled(new, noise, seed=1)) == (expected, "")
 
 
 def test_what_is_not_sure_says_why() -> None:
-    assert verdict(sampled(1.0, 0.2), sampled(1.02, 0.2, seed=1))[0] == "AMBIGUOUS"
+    assert verdict(sampled(1.0, 0.2), sampled(1.02, 0.2, seed=1))[0] == "INCONCLUSIVE"
     few = verdict(sampled(1.0, 0.001, count=3), sampled(2.0, 0.001, seed=1, count=3))
-    assert few[0] == "AMBIGUOUS" and "not statistically significant with 3 samples" in few[1]
+    assert few[0] == "INCONCLUSIVE" and "not statistically significant with 3 samples" in few[1]
     assert "fewer than 3 samples" in verdict(sampled(1.0, count=2), sampled(2.0, count=2))[1]
 
 
 def test_a_change_that_the_machine_explains_is_none() -> None:
     slow, fast = [1.3e-3] * 15, [0.92e-3] * 15
     another = "the machine was 30.0% slower throughout NEW (by the yardstick), which may explain it"
-    assert verdict(sampled(1.0), sampled(1.3, seed=1, yardstick_s=slow)) == ("AMBIGUOUS", another)
+    assert verdict(sampled(1.0), sampled(1.3, seed=1, yardstick_s=slow)) == ("INCONCLUSIVE", another)
     unwatched = replace(sampled(1.3, seed=1), noise=None)
-    assert verdict(sampled(1.0), unwatched) == verdict(unwatched, sampled(1.7)) == ("SLOWER", "")
+    assert verdict(sampled(1.0), unwatched) == verdict(unwatched, sampled(1.7)) == ("REGRESSED", "")
     assert "8.0% faster throughout NEW" in verdict(sampled(1.0), sampled(1.0, seed=1, yardstick_s=fast))[1]
-    assert verdict(sampled(1.0), sampled(1.6, seed=1, yardstick_s=slow))[0] == "SLOWER"
-    assert verdict(sampled(1.0, yardstick_s=slow), sampled(0.77, seed=1))[0] == "AMBIGUOUS"
-    assert verdict(sampled(1.0), sampled(0.77, seed=1, yardstick_s=slow))[0] == "FASTER"
+    assert verdict(sampled(1.0), sampled(1.6, seed=1, yardstick_s=slow))[0] == "REGRESSED"
+    assert verdict(sampled(1.0, yardstick_s=slow), sampled(0.77, seed=1))[0] == "INCONCLUSIVE"
+    assert verdict(sampled(1.0), sampled(0.77, seed=1, yardstick_s=slow))[0] == "IMPROVED"
     assert "other programs took 60% of the cores in NEW" in verdict(sampled(1.0), sampled(1.3, seed=1, others=0.6))[1]
 
 
@@ -71,32 +73,32 @@ def lent(median_s: float, slow: float, seed: int) -> Measurement:
     samples = tuple(median_s * times * (1 + 0.02 * rng.standard_normal(120)))
     middle, interval = median_interval(samples)
     guards = STEADY | {"yardstick_s": list(1e-3 * seen)}
-    return replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval, noise=guards)
+    return with_parts(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval, noise=guards)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.2, 0.8), (0.8, 0.2), (0.0, 0.5)])
 def test_samples_are_compared_where_the_machine_was_as_fast(before: float, after: float) -> None:
     same = [verdict(lent(1.0, before, seed), lent(1.0, after, seed + 100))[0] for seed in range(20)]
-    assert not {*same} - {"SAME", "AMBIGUOUS"}
+    assert not {*same} - {"UNCHANGED", "INCONCLUSIVE"}
     slower = [verdict(lent(1.0, before, seed), lent(1.1, after, seed + 100)) for seed in range(20)]
-    assert [each for each, _ in slower].count("SLOWER") >= 19, slower
+    assert [each for each, _ in slower].count("REGRESSED") >= 19, slower
     faster = [verdict(lent(1.1, before, seed), lent(1.0, after, seed + 100)) for seed in range(20)]
-    assert [each for each, _ in faster].count("FASTER") >= 19, faster
+    assert [each for each, _ in faster].count("IMPROVED") >= 19, faster
 
 
 def test_samples_that_drift_and_throttled_clocks_are_counted() -> None:
     base, new = sampled(1.0), sampled(1.15, seed=1)
     drifting = replace(new, samples_s=tuple(1.15 * (1 + 0.3 * (at / 14 - 0.5)) for at in range(15)))
     assert "samples of NEW drift by +17.6% from the first half" in verdict(base, drifting)[1]
-    assert "throttled in NEW" in verdict(base, replace(new, noise=STEADY | {"throttled": 2}))[1]
+    assert "throttled in NEW" in verdict(base, with_parts(new, noise=STEADY | {"throttled": 2}))[1]
 
 
 def test_an_unchanged_plan_is_seldom_called_changed_and_a_slower_one_nearly_always() -> None:
     """Fixed seeds: the same counts on every machine."""
     same = [verdict(sampled(1.0, 0.03, seed), sampled(1.0, 0.03, seed + 1000))[0] for seed in range(200)]
-    assert sum(each in ("SLOWER", "FASTER") for each in same) < 4
+    assert sum(each in ("REGRESSED", "IMPROVED") for each in same) < 4
     worse = [verdict(sampled(1.0, 0.03, seed), sampled(1.1, 0.03, seed + 1000))[0] for seed in range(100)]
-    assert worse.count("SLOWER") >= 95
+    assert worse.count("REGRESSED") >= 95
 
 
 def test_many_comparisons_are_held_to_one_chance() -> None:
@@ -111,13 +113,13 @@ def test_many_comparisons_are_held_to_one_chance() -> None:
         for seed in range(60)
     ]
     found = compare_runs(run(*many), run(*again), 0.0)
-    assert not [each for each in found if each.verdict in ("SLOWER", "FASTER")]
+    assert not [each for each in found if each.verdict in ("REGRESSED", "IMPROVED")]
 
 
 def test_what_failed_since_is_broken_what_is_absent_missing_and_nothing_in_common_refused() -> None:
     broken = replace(measured("striped", 1.0), status="failed", reason="x", median_s=None)
     found = compare_runs(run(measured("striped", 1.0), measured("zigzag", 1.0)), run(broken), 0.05)
-    assert [(each.verdict, each.why) for each in found] == [("BROKEN", "x"), ("MISSING", "NEW does not contain it")]
+    assert [(each.verdict, each.why) for each in found] == [("FAILED", "x"), ("MISSING", "NEW does not contain it")]
     with pytest.raises(BadInput, match="no measurement with equal plan"):
         compare_runs(run(measured("striped", 1.0)), run(measured("zigzag", 1.0)), 0.05)
 
@@ -138,7 +140,7 @@ def test_different_environments_are_refused_by_name(tmp_path: Path, capsys: pyte
         and said.count("\n") == 1
     )
     assert cli("compare", base, new, "--allow-different") == 1
-    assert "SLOWER" in capsys.readouterr().out
+    assert "REGRESSED" in capsys.readouterr().out
 
 
 def test_a_simulation_does_not_depend_on_the_machine() -> None:
@@ -146,7 +148,7 @@ def test_a_simulation_does_not_depend_on_the_machine() -> None:
     base, new = run(one), run(other)
     base.environment, new.environment = {"host": {"cores": 2}}, {"host": {"cores": 4}}
     assert environment_differences(base, new) == []
-    assert compare_runs(base, new, 0.05)[0].verdict == "SAME"
+    assert compare_runs(base, new, 0.05)[0].verdict == "UNCHANGED"
 
 
 def test_what_ci_systems_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -157,11 +159,11 @@ def test_what_ci_systems_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     files = {name: str(tmp_path / name) for name in ("junit", "markdown", "bencher", "github-benchmark")}
     assert cli("compare", base, new, *(word for name, path in files.items() for word in (f"--{name}", path))) == 1
     shown = capsys.readouterr().out
-    assert "SLOWER" in shown and "1 SLOWER, 1 SAME" in shown
+    assert "REGRESSED" in shown and "1 REGRESSED, 1 UNCHANGED" in shown
     junit = Path(files["junit"]).read_text()
-    assert 'tests="2" failures="1"' in junit and 'failure type="SLOWER"' in junit
+    assert 'tests="2" failures="1"' in junit and 'failure type="REGRESSED"' in junit
     assert Path(files["markdown"]).read_text() == summary.read_text()
-    assert "| SLOWER |" in summary.read_text()
+    assert "| REGRESSED |" in summary.read_text()
     assert {entry["unit"] for entry in json.loads(Path(files["github-benchmark"]).read_text())} == {"s"}
     assert len(json.loads(Path(files["bencher"]).read_text())) == 2
 
@@ -169,8 +171,8 @@ def test_what_ci_systems_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
 def compiled(**changes) -> Measurement:
     hop = {"opcode": "collective-permute", "sent_bytes": 100, "times": 15, "asynchronous": True, "beside_tiles": True}
     hop |= {"pass": "forward", "dtype": "bf16"} | changes
-    m = replace(sampled(1.0), method="compiled", samples_s=(), peak_bytes=1000, overlap={"ratio": 1.0}, noise=None)
-    return replace(m, compiled_program={"collectives": [hop], "copies": {"per_round": 0, "bytes_per_round": 0}})
+    m = with_parts(sampled(1.0), method="compiled", samples_s=(), peak_bytes=1000, overlap={"ratio": 1.0}, noise=None)
+    return with_parts(m, compiled_program={"collectives": [hop], "copies": {"per_round": 0, "bytes_per_round": 0}})
 
 
 @pytest.mark.parametrize(
@@ -185,21 +187,25 @@ def compiled(**changes) -> Measurement:
 )
 def test_a_schedule_that_got_worse_is_named(change: dict, worse: list[str]) -> None:
     found = compare_schedules(run(compiled()), run(compiled(**change)), 0.0)
-    assert [each.name for each in found if each.verdict == "WORSE"] == worse
+    assert [each.name for each in found if each.verdict == "REGRESSED"] == worse
     assert len(found) >= len(schedule_facts(compiled()))
 
 
 def test_memory_overlap_and_fitting_are_gated() -> None:
     base = run(compiled())
     assert [
-        f.name for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.0) if f.verdict == "WORSE"
+        f.name
+        for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.0)
+        if f.verdict == "REGRESSED"
     ] == ["memory"]
-    assert all(f.verdict == "SAME" for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.2))
-    less = compare_schedules(base, run(replace(compiled(), overlap={"ratio": 0.5})), 0.0)
-    assert [(f.name, f.shown(f.now)) for f in less if f.verdict == "WORSE"] == [("predicted overlap", "50.0%")]
+    assert all(
+        f.verdict == "UNCHANGED" for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.2)
+    )
+    less = compare_schedules(base, run(with_parts(compiled(), overlap={"ratio": 0.5})), 0.0)
+    assert [(f.name, f.shown(f.now)) for f in less if f.verdict == "REGRESSED"] == [("predicted overlap", "50.0%")]
     refused = replace(compiled(), status="refused", reason="does not fit", compiled_program=None, peak_bytes=None)
     assert [(f.name, f.shown(f.now), f.verdict) for f in compare_schedules(base, run(refused), 0.0)] == [
-        ("fits", "no", "WORSE")
+        ("fits", "no", "REGRESSED")
     ]
     assert [f.verdict for f in compare_schedules(base, run(sampled(1.0)), 0.0)] == ["MISSING"]
 
@@ -207,8 +213,8 @@ def test_memory_overlap_and_fitting_are_gated() -> None:
 def test_plans_are_paired_under_other_flags_where_that_is_plain() -> None:
     base, synchronous = compiled(), compiled(asynchronous=False)
     flagged = replace(synchronous, flags={"xla_enable_async_collective_permute": "false"})
-    assert [f.name for f in compare_schedules(run(base), run(flagged), 0.0) if f.verdict == "WORSE"]
-    assert all(f.verdict == "SAME" for f in compare_schedules(run(base), run(flagged, base), 0.0))
+    assert [f.name for f in compare_schedules(run(base), run(flagged), 0.0) if f.verdict == "REGRESSED"]
+    assert all(f.verdict == "UNCHANGED" for f in compare_schedules(run(base), run(flagged, base), 0.0))
 
 
 def test_a_gate_without_compiled_plans_says_how_to_make_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

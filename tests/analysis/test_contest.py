@@ -28,6 +28,7 @@ from stripectl.reporters.terminal.by_length import (
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.meshes import promising_plans
+from tests.support.parts import with_parts
 
 WORK = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=128, model="1b")
 CUT, WHOLE = "ring=16,tile=1024", "tensor=16,tile=1024"
@@ -40,9 +41,10 @@ def timed(scheme: str, tokens_k: int, seconds: float | None, on: str = CUT, **gi
     known |= {} if seconds else {"status": "refused", "reason": f"{tokens_k} heads do not divide over 3. Try 4."}
     work = replace(WORK, seq_len=tokens_k * 2**10)
     plan = str(parse_plan(f"{scheme}/zigzag/splash@{on}"))
-    return Measurement(
-        workload=work, plan=read_plan(plan), target=read_target("v5p:2x2x4"), median_s=seconds, **(known | given)
+    m = Measurement(
+        workload=work, plan=read_plan(plan), target=read_target("v5p:2x2x4"), method="simulated", median_s=seconds
     )
+    return with_parts(m, **(known | given))
 
 
 def contest(*measurements: Measurement) -> SchemesByLength:

@@ -15,8 +15,10 @@ from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.statistics.intervals import median_interval
+from tests.support.parts import with_parts
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, model="1b")
 CONTIGUOUS, STRIPED = "ring/contiguous/xla@ring=8,tile=512x512", "ring/striped/xla@ring=8,tile=512x512"
@@ -30,7 +32,10 @@ def m(plan: str, seconds: float | None = 1.0, **given: Any) -> Measurement:
         "method": "simulated",
         "status": "ok" if seconds else "refused",
     }
-    return Measurement(plan=read_plan(plan), median_s=seconds, **(usual | given))
+    m = Measurement(
+        workload=WORK, plan=read_plan(plan), target=read_target("v5e:4x4"), method="simulated", median_s=seconds
+    )
+    return with_parts(m, **(usual | given))
 
 
 def sampled(plan: str, samples_s: Sequence[float], **given: Any) -> Measurement:
@@ -53,16 +58,16 @@ BOTH = (m(CONTIGUOUS, 1.8), m(STRIPED, 1.0))
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        ("striped >= 1.8 x ring", "HOLDS"),
-        ("striped > 1.8 x ring", "FAILS"),
-        ("striped <= 1.8 x ring", "HOLDS"),
-        ("ring < 0.6 x striped", "HOLDS"),
-        ("time <= 1 s", "FAILS"),
-        ("time <= 1.8 s", "HOLDS"),
-        ("striped time <= 1 s", "HOLDS"),
-        ("striped speedup >= 1.75", "HOLDS"),
-        ("tokens_per_s >= 262144", "FAILS"),
-        ("striped tokens_per_s >= 262144", "HOLDS"),
+        ("striped >= 1.8 x ring", "PASS"),
+        ("striped > 1.8 x ring", "FAIL"),
+        ("striped <= 1.8 x ring", "PASS"),
+        ("ring < 0.6 x striped", "PASS"),
+        ("time <= 1 s", "FAIL"),
+        ("time <= 1.8 s", "PASS"),
+        ("striped time <= 1 s", "PASS"),
+        ("striped speedup >= 1.75", "PASS"),
+        ("tokens_per_s >= 262144", "FAIL"),
+        ("striped tokens_per_s >= 262144", "PASS"),
     ],
 )
 def test_a_claim_holds_of_every_measurement_or_fails(text: str, verdict: str) -> None:
@@ -75,28 +80,28 @@ SLOW, FAST = [1.9, 2.0, 2.1, 2.0, 2.05, 1.95], [0.95, 1.0, 1.05, 1.0, 1.02, 0.98
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        ("striped >= 1.8 x ring", "HOLDS"),
-        ("striped >= 2 x ring", "UNSURE"),
-        ("striped >= 2.3 x ring", "FAILS"),
-        ("striped time < 1.2 s", "HOLDS"),
-        ("striped time < 1 s", "UNSURE"),
-        ("striped time < 0.9 s", "FAILS"),
-        ("time < 1 s", "FAILS"),
-        ("striped tokens_per_s > 262144", "UNSURE"),
-        ("striped tokens_per_s > 200k", "HOLDS"),
-        ("striped speedup > 2", "UNSURE"),
+        ("striped >= 1.8 x ring", "PASS"),
+        ("striped >= 2 x ring", "INCONCLUSIVE"),
+        ("striped >= 2.3 x ring", "FAIL"),
+        ("striped time < 1.2 s", "PASS"),
+        ("striped time < 1 s", "INCONCLUSIVE"),
+        ("striped time < 0.9 s", "FAIL"),
+        ("time < 1 s", "FAIL"),
+        ("striped tokens_per_s > 262144", "INCONCLUSIVE"),
+        ("striped tokens_per_s > 200k", "PASS"),
+        ("striped speedup > 2", "INCONCLUSIVE"),
     ],
 )
 def test_an_interval_that_holds_the_bound_is_unsure(text: str, verdict: str) -> None:
     found = judged(text, sampled(CONTIGUOUS, SLOW), sampled(STRIPED, FAST))
     assert found.verdict == verdict
-    assert all(each.verdict != "UNSURE" or "interval contains" in each.reason for each in found.findings)
+    assert all(each.verdict != "INCONCLUSIVE" or "interval contains" in each.reason for each in found.findings)
 
 
 def test_two_samples_are_never_sure() -> None:
     found = judged("striped >= 1.1 x ring", sampled(CONTIGUOUS, SLOW[:2]), sampled(STRIPED, FAST[:2]))
-    assert found.verdict == "UNSURE" and "fewer than 3 samples" in found.findings[0].reason
-    assert judged("striped time < 5 s", sampled(STRIPED, FAST[:2])).verdict == "UNSURE"
+    assert found.verdict == "INCONCLUSIVE" and "fewer than 3 samples" in found.findings[0].reason
+    assert judged("striped time < 5 s", sampled(STRIPED, FAST[:2])).verdict == "INCONCLUSIVE"
 
 
 @pytest.mark.parametrize("field", ["status", "reason"])
@@ -106,23 +111,23 @@ def test_a_plan_without_a_time_fails_what_is_claimed_of_it(field: str) -> None:
         lost = replace(lost, status="failed")
     for text in ("striped >= 1.3 x ring", "ring <= 9 x striped", "striped time < 9 s", "striped fits"):
         found = judged(text, m(CONTIGUOUS, 1.8), lost)
-        assert (found.verdict, found.findings[0].reason) == ("FAILS", "it does not fit"), text
-    assert judged("time < 9 s", m(CONTIGUOUS, 1.8), lost).verdict == ("FAILS" if field == "status" else "HOLDS")
+        assert (found.verdict, found.findings[0].reason) == ("FAIL", "it does not fit"), text
+    assert judged("time < 9 s", m(CONTIGUOUS, 1.8), lost).verdict == ("FAIL" if field == "status" else "PASS")
 
 
 def test_of_several_tiles_and_meshes_the_fastest_counts() -> None:
     others = [m(CONTIGUOUS.replace("512x512", tile), seconds) for tile, seconds in (("256x256", 1.2), ("128x128", 3.0))]
     refused = m(STRIPED.replace("512x512", "2048x2048"), None, reason="too large")
     found = judged("striped >= 1.2 x ring", *BOTH, *others, refused)
-    assert found.verdict == "HOLDS" and len(found.findings) == 1
+    assert found.verdict == "PASS" and len(found.findings) == 1
     assert found.findings[0].plan.endswith("ring/contiguous/xla@ring=8,tile=256x256")
 
 
 def test_sides_agree_in_what_neither_names() -> None:
     zigzag = m("ring/zigzag/xla@ring=8,tile=512x512", 0.9)
     found = judged("ulysses >= 1.7 x ring", *BOTH, zigzag, m(ULYSSES, 1.0))
-    assert found.verdict == "HOLDS", "the contiguous ring, for ulysses is contiguous"
-    assert judged("ulysses >= ring/zigzag", *BOTH, zigzag, m(ULYSSES, 1.0)).verdict == "FAILS"
+    assert found.verdict == "PASS", "the contiguous ring, for ulysses is contiguous"
+    assert judged("ulysses >= ring/zigzag", *BOTH, zigzag, m(ULYSSES, 1.0)).verdict == "FAIL"
     splash = m(STRIPED.replace("xla", "splash"), 0.5)
     assert judged("splash >= 2 x xla", *BOTH, splash).findings[0].plan.startswith(f"{splash.plan} over {STRIPED}")
 
@@ -139,29 +144,29 @@ def test_sides_agree_in_what_neither_names() -> None:
 )
 def test_only_what_is_alike_is_compared(other: dict[str, Any]) -> None:
     found = judged("striped >= 1.3 x ring", m(STRIPED), m(CONTIGUOUS, 9.0, **other))
-    assert found.verdict == "FAILS" and "have equal workload, target, method, flags, kernel" in found.reason
+    assert found.verdict == "FAIL" and "have equal workload, target, method, flags, kernel" in found.reason
 
 
 def test_runs_are_not_compared_with_each_other() -> None:
     runs = [("a", run_of(m(STRIPED, 1.0))), ("b", run_of(m(CONTIGUOUS, 2.0)))]
     (found,) = judge_claims([parse_claim("striped >= 1.3 x ring")], runs)
-    assert found.verdict == "FAILS"
+    assert found.verdict == "FAIL"
     (found,) = judge_claims([parse_claim("time < 1.5 s")], runs)
     assert [(each.verdict, each.where.endswith(", b")) for each in found.findings] == [
-        ("FAILS", True),
-        ("HOLDS", False),
+        ("FAIL", True),
+        ("PASS", False),
     ]
 
 
 def test_the_baseline_counts_where_it_is_named() -> None:
     alone = m(ONE, 8.0, target=read_target("v5e:1"))
     assert judged("striped >= 1.3 x ring", *BOTH, alone).holding == 1
-    assert judged("striped >= 8 x ring@ring=1", *BOTH, alone).verdict == "HOLDS"
-    assert judged("striped >= 8 x ring@ring=1 on v5e:2x4", *BOTH, alone).verdict == "HOLDS"
-    assert judged("time < 2 s", *BOTH, alone).verdict == "HOLDS"
+    assert judged("striped >= 8 x ring@ring=1", *BOTH, alone).verdict == "PASS"
+    assert judged("striped >= 8 x ring@ring=1 on v5e:2x4", *BOTH, alone).verdict == "PASS"
+    assert judged("time < 2 s", *BOTH, alone).verdict == "PASS"
     assert judged("time < 9 s", alone).holding == 1, "where there is nothing else"
     vanilla = m("vanilla/contiguous/dense", 9.0, target=read_target("v5e:1"))
-    assert judged("vanilla time < 9 s", *BOTH, vanilla).verdict == "FAILS"
+    assert judged("vanilla time < 9 s", *BOTH, vanilla).verdict == "FAIL"
 
 
 @pytest.mark.parametrize("text", ["ring >= ring", "ring > 1.1 x xla", "ring@tile=512 >= 1.1 x ring", "striped >= xla"])
@@ -185,7 +190,7 @@ def test_a_plan_on_both_sides_is_ambiguous(text: str) -> None:
 )
 def test_a_claim_about_nothing_says_what_there_is(text: str, says: str) -> None:
     found = judged(text, *BOTH)
-    assert (found.verdict, found.findings) == ("FAILS", [])
+    assert (found.verdict, found.findings) == ("FAIL", [])
     assert found.reason.startswith(says)
 
 
@@ -199,7 +204,7 @@ def test_this_machine_is_where_tiles_were_timed() -> None:
 def test_a_target_has_several_names() -> None:
     slice_of_16 = m(STRIPED, target=read_target("v4:2x2x4"))
     for name in ("v4:2x2x4", "v4-32", "v4"):
-        assert judged(f"time < 2 s on {name}", slice_of_16).verdict == "HOLDS"
+        assert judged(f"time < 2 s on {name}", slice_of_16).verdict == "PASS"
 
 
 def test_figures_that_are_no_times() -> None:
@@ -211,13 +216,13 @@ def test_figures_that_are_no_times() -> None:
         bytes={"collective-permute": 2**30, "all-to-all": 2**30},
         overlap={"ratio": 0.95},
         check={"max_rel_error": float("nan"), "tolerance": 0.01, "reference": "dense"},
-        tiles={"efficiency": 0.9},
+        tiles={"computed": 10, "useful": 9, "efficiency": 0.9},
     )
     verdicts = {
         text: judged(text, full).verdict for text in ("peak < 21 GiB", "sent <= 2 GiB", "overlap > 90%", "fits")
     }
-    assert verdicts == {"peak < 21 GiB": "HOLDS", "sent <= 2 GiB": "HOLDS", "overlap > 90%": "HOLDS", "fits": "FAILS"}
-    assert judged("max_rel_error < 1e300", full).verdict == "FAILS", "no number is no small error"
+    assert verdicts == {"peak < 21 GiB": "PASS", "sent <= 2 GiB": "PASS", "overlap > 90%": "PASS", "fits": "FAIL"}
+    assert judged("max_rel_error < 1e300", full).verdict == "FAIL", "no number is no small error"
     assert judged("fits", m(STRIPED)).reason.endswith("Try --target v5e:4x4.")
 
 
@@ -276,13 +281,13 @@ def test_a_time_that_a_stronger_method_refuses_does_not_count() -> None:
     found = judged("striped >= 1.3 x ring", *BOTH, m(tensor, 0.1), refused)
     assert [each.value for each in found.findings] == [1.8]
     alone = judged("striped >= 1.3 x ring", BOTH[0], m(tensor, 0.1), refused)
-    assert (alone.verdict, alone.findings[0].reason) == ("FAILS", "it does not fit")
+    assert (alone.verdict, alone.findings[0].reason) == ("FAIL", "it does not fit")
 
 
 def test_what_a_search_tried_first_does_not_count() -> None:
     rough = m(STRIPED.replace("512x512", "128x128"), 0.1, cost_source={"source": "short_run"})
-    assert judged("striped >= 2 x ring", *BOTH, rough).verdict == "FAILS"
-    assert judged("time > 0.5 s", *BOTH, rough).verdict == "HOLDS"
+    assert judged("striped >= 2 x ring", *BOTH, rough).verdict == "FAIL"
+    assert judged("time > 0.5 s", *BOTH, rough).verdict == "PASS"
 
 
 def test_a_run_with_a_plan_that_cannot_be_read_is_named() -> None:

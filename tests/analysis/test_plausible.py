@@ -95,8 +95,8 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
     (ranking,) = rankings(run.measurements)
     assert ranking.best.plan == fair.plan and list(ranking.broken) == [str(fast.plan)]
     said = recommend(run)
-    assert said and said["plan"] == str(fair.plan)
-    assert any("is implausible and not ranked" in reason for reason in said["reasons"])
+    assert said and said.plan == fair.plan
+    assert any("is implausible and not ranked" in reason for reason in said.reasons)
     assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility_notes(run.measurements)] == [
         True
     ]

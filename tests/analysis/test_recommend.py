@@ -19,20 +19,23 @@ from rich.console import Console
 
 from stripectl.analysis import explanation
 from stripectl.analysis.recommendation import recommend
+from stripectl.analysis.statements import margin_statement
 from stripectl.cli.bench import command
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.export.integrations.python import snippet
 from stripectl.export.integrations.yaml import as_yaml, command_line
 from stripectl.hardware.target import read_target
-from stripectl.reporters.html import recommendation as html_card
 from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
 from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
 from stripectl.results.measurement import Measurement
+from stripectl.results.recommendation import Recommendation
+from stripectl.results.records import record_json
 from stripectl.results.run import Run
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request
+from tests.support.parts import with_parts
 
 WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
 COMPUTE = {"compute": 0.45, "communication": 0.02, "latency": 0.0, "memory": 0.01}
@@ -45,12 +48,17 @@ def plan(layout: str, tile: int = 1024, mesh: str = "ring=16") -> str:
 
 def clocked(layout: str, time_s: float, workload: Workload = WORK, tile: int = 1024, **given: Any) -> Measurement:
     known = {
-        "target": read_target("v5p:2x2x4"),
-        "method": "simulated",
         "cost_source": {"source": "datasheet"},
         "bottleneck_shares": COMPUTE,
     }
-    return Measurement(workload=workload, plan=read_plan(plan(layout, tile)), median_s=time_s, **(known | given))
+    m = Measurement(
+        workload=workload,
+        plan=read_plan(plan(layout, tile)),
+        target=read_target("v5p:2x2x4"),
+        method="simulated",
+        median_s=time_s,
+    )
+    return with_parts(m, **(known | given))
 
 
 def timed(layout: str, samples_s: Sequence[float], workload: Workload = WORK, **given: Any) -> Measurement:
@@ -74,11 +82,15 @@ def curve(*times: float) -> list[dict[str, float]]:
     return [{"seq_len": 2 ** (15 + at), "median_s": time_s} for at, time_s in enumerate(times)]
 
 
-def found(*measurements: Measurement) -> dict[str, Any]:
+def recommended(*measurements: Measurement) -> Recommendation:
     answer = recommend(Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, list(measurements)))
     assert answer
-    json.dumps(answer, allow_nan=False)
     return answer
+
+
+def found(*measurements: Measurement) -> dict[str, Any]:
+    """What is recommended, as run.json has it."""
+    return json.loads(json.dumps(record_json(recommended(*measurements)), allow_nan=False))
 
 
 def test_the_fastest_with_its_gain_margin_and_what_bounds_it() -> None:
@@ -118,7 +130,7 @@ def test_reasons_hold_the_figures_of_the_run() -> None:
 def test_the_slowest_hop_of_the_mesh_is_the_link() -> None:
     slower = {
         "source": "datasheet",
-        "hop": {"bytes_per_s_one_way": 9e10},
+        "hop": {"latency_s": None, "bytes_per_s_one_way": 9e10},
         "slower_hops": {"ring": {"slowest_bytes_per_s": 4.5e10}},
     }
     answer = found(clocked("zigzag", 2.0, bytes={"collective-permute": 45 * 10**9}, cost_source=slower))
@@ -190,7 +202,7 @@ def test_one_plan_is_no_choice() -> None:
     answer = found(clocked("zigzag", 1.0))
     assert (answer["runner_up"], answer["margin"], answer["too_close"]) == (None, None, None)
     assert answer["headline"] == "zigzag: the only plan timed"
-    assert not has_choice(answer)
+    assert not has_choice(recommended(clocked("zigzag", 1.0)))
 
 
 def test_refusals_are_grouped_and_all_refused_is_no_recommendation() -> None:
@@ -304,7 +316,7 @@ def test_the_strongest_pass_comes_first() -> None:
     answer = found(clocked("zigzag", 1.0, forward), clocked("striped", 1.0), clocked("zigzag", 2.0))
     assert (answer["workload"]["pass"], answer["plan"]) == ("forward-backward", plan("striped"))
     assert [each["plan"] for each in answer["others"]] == [plan("zigzag")]
-    assert "use" not in answer["others"][0]
+    assert answer["others"][0]["use"] is None
 
 
 def test_a_step_stands_before_its_attention() -> None:
@@ -312,18 +324,18 @@ def test_a_step_stands_before_its_attention() -> None:
     step = replace(WORK, passes="step", **sizes)
     bound = {"attention_only": 1.83, "layer": 1.6}
     steps = clocked("contiguous", 9.0, step), clocked("striped", 8.0, step, bound=bound)
-    answer = found(clocked("zigzag", 1.0), clocked("striped", 2.0), *steps)
+    answer = found(*(plans := (clocked("zigzag", 1.0), clocked("striped", 2.0), *steps)))
     assert answer["bound"]["reached"] is None
     assert yaml.safe_load(answer["use"]["yaml"]["text"])["layers"] == 24
     assert (answer["workload"]["pass"], answer["plan"]) == ("step", plan("striped"))
-    assert "64k forward-backward: ring/zigzag, " in shown(answer, UNLIMITED_COLUMNS)
+    assert "64k forward-backward: ring/zigzag, " in shown(recommended(*plans), UNLIMITED_COLUMNS)
 
 
 def test_parts_of_a_step_are_shares_of_it() -> None:
     parts = {"attention": 0.6, "feed_forward": 0.3, "communication": 0.0, "optimizer": 0.1}
-    answer = found(clocked("zigzag", 1.0, step_parts=parts), clocked("striped", 1.5))
+    answer = found(*(plans := (clocked("zigzag", 1.0, step_parts=parts), clocked("striped", 1.5))))
     assert "Parts of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
-    assert "attention 60%" in shown(answer, 100)
+    assert "attention 60%" in shown(recommended(*plans), 100)
 
 
 def test_a_file_cannot_recommend_what_its_figures_do_not_show() -> None:
@@ -338,15 +350,15 @@ def test_a_file_cannot_recommend_what_its_figures_do_not_show() -> None:
 # --- the card
 
 
-def shown(answer: dict[str, Any], width: int) -> str:
+def shown(answer: Recommendation, width: int) -> str:
     screen = Console(width=width, record=True, file=io.StringIO(), highlight=False)
     screen.print(recommendation_panel(answer, width, "run/report.html"))
     return screen.export_text()
 
 
-def several() -> dict[str, Any]:
+def several() -> Recommendation:
     others = [clocked("zigzag", 1.0, replace(WORK, seq_len=2**16 >> at)) for at in range(1, 12)]
-    return found(clocked("contiguous", 2.0), clocked("zigzag", 1.0), *others)
+    return recommended(clocked("contiguous", 2.0), clocked("zigzag", 1.0), *others)
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -363,7 +375,9 @@ def test_the_other_lengths_of_a_hybrid_step_are_lines_of_the_card() -> None:
     sizes = {"hidden": 64, "feed_forward": 64, "layers": 8, "vocabulary": 64, "model": "a", "attention": "LLLS"}
     work = replace(WORK, passes="step", **sizes)
     others = [clocked(layout, 1.0, replace(work, seq_len=2**15)) for layout in ("contiguous", "zigzag")]
-    text = shown(found(clocked("contiguous", 2.0, work), clocked("zigzag", 1.0, work), *others), UNLIMITED_COLUMNS)
+    text = shown(
+        recommended(clocked("contiguous", 2.0, work), clocked("zigzag", 1.0, work), *others), UNLIMITED_COLUMNS
+    )
     assert "LLLS attention" in text and "32k step: " in text
 
 
@@ -482,10 +496,15 @@ def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_de
 
 @pytest.mark.parametrize(("margin", "said"), [(0.05, "takes 5.0% longer"), (-0.001, "takes 0.1% less")])
 def test_a_runner_up_may_take_less_where_the_default_tile_is_kept(margin: float, said: str) -> None:
-    found = {"runner_up": "ring@ring=4", "margin": margin, "too_close": True}
+    answer = replace(
+        recommended(clocked("zigzag", 1.0), clocked("striped", 1.0)),
+        runner_up="ring@ring=4",
+        margin=margin,
+        too_close=True,
+    )
     ranking: Any = SimpleNamespace(runner_up=object())
     assert (
-        explanation.runner_up_sentence(found, ranking)
+        explanation.runner_up_sentence(answer, ranking)
         == f"The runner-up, ring@ring=4, {said}, which is too close to tell."
     )
-    assert html_card.margin_text(found) == f"{max(0, margin):.1%}, too close to tell"
+    assert margin_statement(answer).text == f"{max(0, margin):.1%} ahead of ring@ring=4, too close to tell"

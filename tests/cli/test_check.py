@@ -27,15 +27,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-GOOD, UNSURE, BAD = "striped >= 1.8 x ring", "striped >= 2 x ring", "striped >= 3 x ring"
+GOOD, INCONCLUSIVE, BAD = "striped >= 1.8 x ring", "striped >= 2 x ring", "striped >= 3 x ring"
 
 
 @pytest.mark.parametrize(
     ("claims", "options", "code"),
     [
         ([GOOD], [], 0),
-        ([GOOD, UNSURE], [], 0),
-        ([GOOD, UNSURE], ["--strict"], 1),
+        ([GOOD, INCONCLUSIVE], [], 0),
+        ([GOOD, INCONCLUSIVE], ["--strict"], 1),
         ([GOOD, BAD], [], 1),
         (["ring >= ring"], [], 2),
         (["nonsense"], [], 2),
@@ -51,20 +51,22 @@ def test_exit_codes(claims: list[str], options: list[str], code: int, folder: Pa
 
 
 def test_everything_is_written(folder: Path, capsys, monkeypatch) -> None:
-    path = written(folder / "claims.yaml", json.dumps({"about": "us", "claims": [GOOD, UNSURE, BAD]}))
+    path = written(folder / "claims.yaml", json.dumps({"about": "us", "claims": [GOOD, INCONCLUSIVE, BAD]}))
     monkeypatch.setenv(SUMMARY, str(folder / "summary.md"))
     assert run("check", str(path), "--json", "--junit", "out/j.xml", "--markdown", "c.md") == 1
     told = capsys.readouterr()
     content = json.loads(told.out)
-    assert [each["verdict"] for each in content["claims"]] == ["HOLDS", "UNSURE", "FAILS"] and not content["holds"]
+    assert [each["verdict"] for each in content["claims"]] == ["PASS", "INCONCLUSIVE", "FAIL"] and not content["holds"]
     assert content["claims"][2]["findings"][0]["value"] == pytest.approx(2.0, rel=0.05)
-    assert "1 holds, 1 is inconclusive, 1 fails" in told.err
+    assert "1 passes, 1 is inconclusive, 1 fails" in told.err
     (suite,) = JUnitXml.fromfile("out/j.xml")
     assert (suite.tests, suite.failures, suite.skipped) == (3, 1, 1)
     markdown = (folder / "c.md").read_text()
     assert markdown == (folder / "summary.md").read_text()
-    assert markdown.startswith("### stripectl check: 1 holds, 1 is inconclusive, 1 fails\n")
-    assert "FAILS</summary>" in markdown
+    assert (
+        markdown.startswith("### stripectl check: 1 passes, 1 is inconclusive, 1 fails\n")
+        and "FAIL</summary>" in markdown
+    )
 
 
 def test_a_narrow_screen_keeps_verdicts_and_claims(folder: Path, capsys, monkeypatch) -> None:
@@ -73,12 +75,12 @@ def test_a_narrow_screen_keeps_verdicts_and_claims(folder: Path, capsys, monkeyp
     monkeypatch.setattr("stripectl.reporters.terminal.tables.console", lambda **_: Console(width=40))
     run("check", str(written(folder / "claims.yaml", json.dumps({"claims": [BAD + " on this machine"]}))))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "FAILS" in shown and all(word in shown for word in BAD.split())
+    assert "FAIL" in shown and all(word in shown for word in BAD.split())
 
 
 def test_the_examples_hold(capsys) -> None:
     assert run("check", str(EXAMPLE), *map(str, RUNS), "--strict") == 0
-    assert "11 hold" in capsys.readouterr().out
+    assert "11 pass" in capsys.readouterr().out
 
 
 def test_each_example_fails_where_its_run_is_not(capsys) -> None:

@@ -92,5 +92,5 @@ def test_a_grid_as_long_as_the_device_says() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [("LB", "  "), ("vmatmul", "other"), ("0x5", "0x9")])
 def test_another_format_is_not_read(old: str, new: str) -> None:
-    with pytest.raises(StripectlError, match="not known"):
+    with pytest.raises(StripectlError, match="unknown"):
         kernel("k.1", BUNDLES.replace(old, new))

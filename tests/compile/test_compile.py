@@ -24,6 +24,8 @@ from stripectl.core.workload import Workload
 from stripectl.execute.xla_flags import why_flag_unknown
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.compiled_program import CompiledProgram, LoopCopies
+from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import Request, bench_cases
 from stripectl.runner.max_length import length_step, max_length_cases, search_max_length
@@ -91,8 +93,8 @@ def test_compiled_bytes_are_the_simulated_after_named_rewrites(
     assert found.status == "ok", found.reason
     assert found.bytes and found.compiled_program and found.peak_bytes
     simulated = simulate(found.workload, parse_plan(plan), COUNTING).sent
-    rewrites = {each["name"]: each for each in found.compiled_program["rewrites"]}
-    assert sum(found.bytes.values()) == sum(simulated.values()) + sum(each["bytes"] for each in rewrites.values())
+    rewrites = {each.name: each for each in found.compiled_program.rewrites}
+    assert sum(found.bytes.values()) == sum(simulated.values()) + sum(each.bytes for each in rewrites.values())
     element_bytes, block = 2, 4 * 128 * 2**14 // 8
     allowed = {
         "narrowing": (2, -2 * block * (4 - element_bytes)),  # dK and dV on their hop home
@@ -100,7 +102,7 @@ def test_compiled_bytes_are_the_simulated_after_named_rewrites(
         "reduce-scatter as all-reduce": (2, 2 * 7 * block * element_bytes),  # of dK and dV
     }
     for name, each in rewrites.items():
-        assert (each["transfers"], each["bytes"]) == allowed[name]
+        assert (each.transfers, each.bytes) == allowed[name]
     expected = {RING: {"narrowing"}, f"{RING},unroll=8": {"narrowing", "merged rotation"}}
     if plan in expected:
         assert set(rewrites) == (expected[plan] if passes == BOTH else set())
@@ -110,38 +112,36 @@ def test_compiled_bytes_are_the_simulated_after_named_rewrites(
 def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycles(compilers: CompilerPool) -> None:
     found = compile_case(case(RING, "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
     assert found.compiled_program and found.cost_source
-    loops = [each for each in found.compiled_program["collectives"] if each["times"] == 14]
-    assert {(each["pass"], each["dtype"]) for each in loops} == {
+    loops = [each for each in found.compiled_program.collectives if each.times == 14]
+    assert {(each.passes, each.dtype) for each in loops} == {
         ("forward", "bf16"),
         ("backward", "bf16"),
         ("backward", "f32"),
     }
-    assert all(each["asynchronous"] and each["beside_tiles"] for each in loops)
-    assert found.cost_source["source"] == "estimated_cycles"
-    tile_flops, cycles = 4 * 512 * 512 * 128, found.compiled_program["cycles"]["forward"]
+    assert all(each.asynchronous and each.beside_tiles for each in loops)
+    assert found.cost_source.source == "estimated_cycles"
+    tile_flops, cycles = 4 * 512 * 512 * 128, found.compiled_program.cycles["forward"]
     assert cycles["whole"] > tile_flops / 197e12 * 1.5e9  # no estimate beats the peak
     assert cycles["boundary"] > cycles["whole"]
     copied, rate = 4 * 2 * 4 * 2**11 * 128, 819e9
-    assert found.compiled_program["copies"] == {
-        "per_round": 4,
-        "bytes_per_round": copied,
-        "s_per_round": 2 * copied / rate,
-    }
+    assert found.compiled_program.copies == LoopCopies(
+        per_round=4, bytes_per_round=copied, s_per_round=2 * copied / rate
+    )
     assert "copies 8.00 MiB of the data that it sends, about 20.5 us; try unroll=2." in schedule_sentence(found)
     unrolled = compile_case(case(f"{RING},unroll=2", "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
     assert (
         unrolled.compiled_program
-        and unrolled.compiled_program["copies"]["per_round"] == 0
+        and unrolled.compiled_program.copies.per_round == 0
         and not schedule_sentence(unrolled)
     )
-    late = schedule_sentence(replace(found, compiled_program={"collectives": [loops[0] | {"asynchronous": False}]}))
-    size = nbytes(14 * loops[0]["sent_bytes"])
+    late = schedule_sentence(
+        replace(found, compiled_program=CompiledProgram(collectives=(replace(loops[0], asynchronous=False),)))
+    )
+    size = nbytes(14 * loops[0].sent_bytes)
     assert late == f"14 of its transfers ({size} per device) run synchronously, so nothing hides them."
-    assert found.median_s and found.overlap and found.overlap["source"].startswith("predicted")
+    assert found.median_s and found.overlap and found.overlap.source.startswith("predicted")
     assert found.bottleneck_shares and found.bottleneck_shares["compute"] > found.bottleneck_shares["communication"]
-    assert [each["median_s"] for each in found.scaling or () if each["seq_len"] == found.workload.seq_len] == [
-        found.median_s
-    ]
+    assert [each.median_s for each in found.scaling or () if each.seq_len == found.workload.seq_len] == [found.median_s]
 
 
 @needs
@@ -153,20 +153,20 @@ def test_a_tpu_hides_every_hop_of_a_chain_of_states_and_no_gather(compilers: Com
         request = Request(workloads=[linear], plans=[parse_plan(f"{name}@ring=8,tile=256")])
         found = compile_case(bench_cases(request, LocalTarget(target))[0], target, compilers)
         assert found.compiled_program and found.median_s, found.reason
-        sent[name] = found.compiled_program["collectives"]
+        sent[name] = found.compiled_program.collectives
     chain, gather = sent["lasp"], sent["lasp2"]
-    assert sum(each["times"] for each in chain) == 2 * 7
-    assert all(each["opcode"] == "collective-permute" and each["asynchronous"] for each in chain)
-    assert all(each["beside_tiles"] for each in chain)
-    assert {(each["opcode"], each["times"]) for each in gather} == {("all-gather", 1)}
-    assert not any(each["beside_tiles"] for each in gather)
+    assert sum(each.times for each in chain) == 2 * 7
+    assert all(each.opcode == "collective-permute" and each.asynchronous for each in chain)
+    assert all(each.beside_tiles for each in chain)
+    assert {(each.opcode, each.times) for each in gather} == {("all-gather", 1)}
+    assert not any(each.beside_tiles for each in gather)
 
 
 @needs
 def test_a_gpu_has_no_cycles_and_its_prediction_says_so(compilers: CompilerPool) -> None:
     found = compile_case(case(RING, "h100:8", FORWARD), parse_target("h100:8"), compilers)
-    assert found.cost_source and found.cost_source["source"] == "datasheet"
-    assert "cycles" in found.cost_source["left_out"]
+    assert found.cost_source and found.cost_source.source == "datasheet"
+    assert "cycles" in found.cost_source.left_out
 
 
 @needs
@@ -175,8 +175,8 @@ def test_flags_change_the_schedule_and_an_unknown_flag_is_refused(compilers: Com
     plan = "ring/striped/xla@ring=4,tile=512"
     with_flag = case(plan, "v5e:2x2", FORWARD, flags=[{flag: "false"}])
     found = compile_case(with_flag, target, compilers)
-    assert found.compiled_program and not any(each["asynchronous"] for each in found.compiled_program["collectives"])
-    assert found.overlap and found.overlap["ratio"] < 1e-9
+    assert found.compiled_program and not any(each.asynchronous for each in found.compiled_program.collectives)
+    assert found.overlap and found.overlap.ratio < 1e-9
     wrong = compile_case(
         case(plan, "v5e:2x2", FORWARD, flags=[{flag.replace("permute", "premute"): "1"}]), target, compilers
     )
@@ -207,9 +207,9 @@ def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compile
     found = search_max_length(template, plan, compile_length)
     assert found.status == "ok" and found.compiled_program
     assert found.workload.seq_len % length_step(plan, template.workload) == 0
-    said = found.compiled_program["longest"]
-    assert said["refused"] == found.workload.seq_len + length_step(plan, template.workload)
-    assert "does not fit" in said["reason"]
+    said = found.compiled_program.longest
+    assert said.refused == found.workload.seq_len + length_step(plan, template.workload)
+    assert "does not fit" in said.reason
 
 
 def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
@@ -239,7 +239,7 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
 
         found = search_max_length(template, plan, oracle)
         assert found.workload.seq_len == most * step
-        assert found.compiled_program and found.compiled_program["longest"]["refused"] == (most + 1) * step
+        assert found.compiled_program and found.compiled_program.longest.refused == (most + 1) * step
         assert {most, most + 1} <= set(asked) and len(asked) == len(set(asked)) < 40
 
 
@@ -272,7 +272,7 @@ def test_what_a_compiler_says_beside_tiles_is_charged_once_a_pass(plan: str) -> 
     found = with_tile(found, work, "tpu")
     calls = calls_of(work, found, ["forward", "backward"])
     costs = [TileCost(0.0, 0.0, call_s=1 / calls[each], call_grows=True) for each in ("forward", "backward")]
-    machine = CostModel(costs[0], costs[1], 0.0, float("inf"), True, "estimated_cycles")
+    machine = CostModel(costs[0], costs[1], 0.0, float("inf"), True, CostSource(source=CostOrigin.ESTIMATED_CYCLES))
     assert simulate(work, found, machine).seconds == pytest.approx(2.0)
 
 
@@ -350,7 +350,7 @@ def test_a_compiler_that_is_not_installed_says_how_it_is() -> None:
 @needs
 def test_one_tile_a_shard_has_no_loop_left_and_still_its_cycles(compilers: CompilerPool) -> None:
     found = compile_case(case("ring/contiguous/xla@tile=16384", "v5e:1x1", FORWARD), parse_target("v5e:1x1"), compilers)
-    assert found.cost_source and found.cost_source["source"] == "estimated_cycles"
+    assert found.cost_source and found.cost_source.source == "estimated_cycles"
     assert found.median_s and found.median_s > 4 * 2**28 * 128 / 197e12
 
 
@@ -362,7 +362,7 @@ def test_what_has_no_published_rate_is_still_compiled(compilers: CompilerPool, k
     wanted = bench_cases(Request(workloads=[single], plans=[plan]), LocalTarget(parse_target("v5e:2x2")))[0]
     found = compile_case(wanted, parse_target("v5e:2x2"), compilers)
     assert found.status == "ok" and found.peak_bytes and found.cost_source
-    assert found.cost_source["source"] == "bundles"
+    assert found.cost_source.source == "bundles"
 
 
 @needs
@@ -381,12 +381,12 @@ def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_wi
     for kernel, target in (("splash", "v5e:2x2"), ("pallas_tpu", "v5e:2x2"), ("pallas_tpu", "v5p:2x2x1")):
         wanted = case(f"ring/striped/{kernel}@ring=4,tile=512", target, FORWARD)
         found = compile_case(wanted, parse_target(target), compilers)
-        assert found.cost_source and found.cost_source["source"] == "bundles"
-        costs[kernel, target] = found.cost_source["forward"]
+        assert found.cost_source and found.cost_source.source == "bundles"
+        costs[kernel, target] = found.cost_source.forward
     ours, theirs = costs["pallas_tpu", "v5e:2x2"], costs["splash", "v5e:2x2"]
-    assert ours["whole_s"] < theirs["whole_s"] and ours["boundary_s"] < theirs["boundary_s"]
-    assert ours["dead_s"] == 0 < theirs["dead_s"]
-    assert costs["pallas_tpu", "v5p:2x2x1"]["whole_s"] < 0.6 * ours["whole_s"]
+    assert ours.whole_s < theirs.whole_s and ours.boundary_s < theirs.boundary_s
+    assert ours.dead_s == 0 < theirs.dead_s
+    assert costs["pallas_tpu", "v5p:2x2x1"].whole_s < 0.6 * ours.whole_s
 
 
 @needs
@@ -395,7 +395,7 @@ def test_rounds_of_an_unrolled_loop_copy_nothing_and_hide_their_hops(compilers: 
     plan = RING.replace("xla", "splash") + f",unroll={unroll}"
     found = compile_case(case(plan, "v5e:2x4", FORWARD), parse_target("v5e:2x4"), compilers)
     assert found.compiled_program and found.cost_source
-    assert found.compiled_program["copies"]["per_round"] == 0 and not found.cost_source["exposed"]
+    assert found.compiled_program.copies.per_round == 0 and not found.cost_source.exposed
 
 
 @needs
@@ -409,14 +409,14 @@ def test_hops_of_kernels_send_what_a_simulation_counts_and_copy_nothing(compiler
     found = compile_case(wanted[0], parse_target(target), compilers)
     assert found.compiled_program and found.cost_source
     # Of dK and dV on their hop home.
-    assert [each["name"] for each in found.compiled_program["rewrites"]] == ["narrowing"]
-    *hops, home = sorted(found.compiled_program["collectives"], key=lambda each: -each["times"])
-    told = {(each["opcode"], each["axis"], each["pass"], each["dtype"], each["times"]) for each in hops}
+    assert [each.name for each in found.compiled_program.rewrites] == ["narrowing"]
+    *hops, home = sorted(found.compiled_program.collectives, key=lambda each: -each.times)
+    told = {(each.opcode, each.axis, each.passes, each.dtype, each.times) for each in hops}
     kinds = (("forward", "bf16"), ("backward", "bf16"), ("backward", "f32"))
-    assert told == {("collective-permute", "ring", *kind, 2 * 7) for kind in kinds} and home["times"] == 2
-    assert all(each["asynchronous"] and each["beside_tiles"] for each in hops)
-    assert found.compiled_program["copies"]["per_round"] == 0 and not schedule_sentence(found)
-    assert found.cost_source["source"] == "bundles"
+    assert told == {("collective-permute", "ring", *kind, 2 * 7) for kind in kinds} and home.times == 2
+    assert all(each.asynchronous and each.beside_tiles for each in hops)
+    assert found.compiled_program.copies.per_round == 0 and not schedule_sentence(found)
+    assert found.cost_source.source == "bundles"
 
 
 @needs
@@ -450,4 +450,4 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
 
     found = search_max_length(template, plan, oracle)
     assert found.status == "ok" and found.workload.seq_len == 2 * length_step(plan, template.workload)
-    assert found.compiled_program and found.compiled_program["longest"]["reason"] == "it crashed"
+    assert found.compiled_program and found.compiled_program.longest.reason == "it crashed"

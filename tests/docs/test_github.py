@@ -137,7 +137,7 @@ def test_the_action_benches_compares_and_comments(action: Callable[..., Done], t
     assert ["POST" in asked[1], "PATCH" in asked[3], len(asked)] == [True, True, 4]
     assert "repos/o/r/issues/7/comments" in asked[1] and "repos/o/r/issues/comments/42" in asked[3]
     compared = action(run="compare run 'other run'", install="false")
-    assert compared.code == 0 and "SAME" in (tmp_path / "comment.md").read_text(), compared.out
+    assert compared.code == 0 and "UNCHANGED" in (tmp_path / "comment.md").read_text(), compared.out
 
 
 def test_a_command_that_fails_fails_the_action_after_its_comment(action: Callable[..., Done], tmp_path: Path) -> None:

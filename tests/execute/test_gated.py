@@ -24,6 +24,7 @@ from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import max_relative_error, recurrence_by_token
 from stripectl.execute.verification import TOLERANCES, random_arrays
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
@@ -259,7 +260,7 @@ def test_kept_states_cost_memory_and_save_a_way_round(scheme: str) -> None:
 @pytest.mark.parametrize(("torus", "seconds"), [(False, 3.0), (True, 1.0 + 2.0 + 4.0)])
 def test_a_scan_crosses_the_links_between_on_a_torus(torus: bool, seconds: float) -> None:
     """Latency alone: three rounds on a switch; on a ring of links they cross 1, 2 and 4 of them, as many as 7 hops."""
-    machine = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, math.inf, True, "datasheet", torus=torus)
+    machine = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, math.inf, True, FROM_DATASHEET, torus=torus)
     plan = parse_plan("linear_scan/contiguous/gated@ring=8,tile=64")
     assert simulate(workload("gdn", plan, passes="forward"), plan, machine).seconds == seconds
 

@@ -18,6 +18,7 @@ from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import dense, max_relative_error
 from stripectl.execute.verification import TOLERANCES
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
@@ -26,7 +27,9 @@ from tests.support.exact import covering, in_parts
 SEQ_LEN = 256
 NAMES = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
 SCHEMES = [f"{name}/{layout}" for name in NAMES for layout in schemes[name].layouts or layouts.names()]
-LATENT = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "datasheet")  # nothing but hops takes time
+LATENT = CostModel(
+    TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, FROM_DATASHEET
+)  # nothing but hops takes time
 
 
 FACTORS = SCHEMES, [2, 4, 8], [(1, 8), (64, 2), (SEQ_LEN, 1)], ["causal", "full", "sliding:70"], DTYPES, [8, 2, 1]

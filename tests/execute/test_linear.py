@@ -22,6 +22,7 @@ from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import read_target
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.measurement import Measurement
 from stripectl.runner.parse import scheme_names
 from stripectl.runner.static_facts import with_static_facts
@@ -162,7 +163,7 @@ def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
     work, plan = planned("lasp", 8, passes="forward")
     tiles = kernels["chunked"].count_tiles([sequence_sharding(work, plan).bands(0, 0)[0]], plan.tile)
     share = 8 / 7 * float(TileCost(1.0, 1.0).seconds(tiles, 1))
-    hop = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), share, float("inf"), True, "datasheet")
+    hop = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), share, float("inf"), True, FROM_DATASHEET)
     found = simulate(work, plan, hop)
     shares = [each for each in found.rounds if each.tiles.boundary.any()]
     assert [each.heads for each in shares] == [1, 1, 1, 1, 1, 1, 2]
@@ -173,7 +174,9 @@ def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
 @pytest.mark.parametrize("ways", [1, 2])
 def test_a_chain_is_latency_by_latency_and_a_gather_goes_both_ways_round(ways: int) -> None:
     """N-1 hops that wait for each other; and N/2 on a torus, which a switch has no use for."""
-    machine = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, float("inf"), True, "datasheet", torus=ways == 2)
+    machine = CostModel(
+        TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, float("inf"), True, FROM_DATASHEET, torus=ways == 2
+    )
     taken = {name: simulate(*planned(name, 8, passes="forward"), machine).seconds for name in STATES}
     assert taken == {"lasp": 7.0, "lasp2": {1: 7.0, 2: 4.0}[ways]}
 
@@ -246,7 +249,7 @@ def test_shares_of_the_heads_are_a_round_of_the_report_together() -> None:
     for name in STATES:
         work, plan = planned(name, 8, passes="forward")
         case = Measurement(workload=work, plan=plan, target=read_target("v5e:2x4"), method="simulated")
-        maps.append(with_static_facts(case, Hardware.load("v5e")).tiles["per_round"])
+        maps.append(with_static_facts(case, Hardware.load("v5e")).tiles.per_round)
     assert maps[0] == maps[1] and len(maps[0]) == 8
 
 

@@ -74,7 +74,7 @@ def test_the_table_has_every_case() -> None:
     assert len(TABLE) > 150
     assert {scheme for scheme, _ in cases} >= {"ring", "all_gather", "ulysses", "usp", "double_ring", "lasp"}
     for name in FRAMEWORKS:
-        assert any(usage_of(m)[name]["text"] for m in TABLE), name
+        assert any(usage_of(m)[name].text for m in TABLE), name
 
 
 @pytest.mark.parametrize("m", TABLE, ids=lambda m: f"{m.plan}-{m.target}-{m.workload.mask}-{m.workload.documents}")
@@ -82,10 +82,10 @@ def test_a_snippet_or_a_reason(m: Measurement) -> None:
     """A reason is one sentence that names the framework or the device; a nearest plan is one that is accepted."""
     for name in FRAMEWORKS:
         given, each = usage_of(m)[name], integrations[name]
-        if given["text"]:
-            assert given["version"] and given["notes"][0].startswith("Timed (")
+        if given.text:
+            assert given.version and given.notes[0].startswith("Timed (")
             continue
-        reason, *offers = given["notes"]
+        reason, *offers = given.notes
         assert reason.endswith(".") and re.match(f"{each.title}|Each sequence", reason)
         for offer in offers:
             near = parse_plan(offer.rstrip(".").rsplit(" ", 1)[1])
@@ -96,7 +96,7 @@ def test_a_snippet_or_a_reason(m: Measurement) -> None:
 
 @pytest.mark.parametrize("m", TABLE, ids=lambda m: f"{m.plan}-{m.target}-{m.workload.mask}-{m.workload.documents}")
 def test_maxtext_fills_the_devices_and_names_its_data(m: Measurement) -> None:
-    if not (text := usage_of(m)["maxtext"]["text"]):
+    if not (text := usage_of(m)["maxtext"].text):
         return
     found, target, plan = flags(text), m.target.load(), m.plan
     sizes = {"ici": 1, "dcn": 1}
@@ -122,7 +122,7 @@ def test_every_batch_survives_maxtexts_division() -> None:
 
 
 def test_flags_of_maxtext_on_tpus() -> None:
-    ring = flags(of("maxtext", "ring/zigzag/splash@ring=8,tensor=2,tile=512x2048,backward=256x1024,unroll=7")["text"])
+    ring = flags(of("maxtext", "ring/zigzag/splash@ring=8,tensor=2,tile=512x2048,backward=256x1024,unroll=7").text)
     assert (ring["ring_scan_unroll"], ring["sa_block_kv"], ring["sa_block_kv_compute"]) == (
         "0",
         "2048",
@@ -130,16 +130,16 @@ def test_flags_of_maxtext_on_tpus() -> None:
     )
     assert (ring["eval_sa_block_q"], ring["sa_block_q_dkv"], ring["sa_block_kv_dkv"]) == ("512", "256", "1024")
     assert maxtext.KV_COMPUTE == COMPUTE
-    gathered = flags(of("maxtext", "all_gather/contiguous/splash@ring=16,tile=512")["text"])
+    gathered = flags(of("maxtext", "all_gather/contiguous/splash@ring=16,tile=512").text)
     assert (gathered["sa_use_fused_bwd_kernel"], gathered["sa_block_q_dq"]) == ("false", "512")
-    fused = flags(of("maxtext", "all_gather/contiguous/pallas_tpu@ring=16,tile=512")["text"])
+    fused = flags(of("maxtext", "all_gather/contiguous/pallas_tpu@ring=16,tile=512").text)
     assert fused["sa_use_fused_bwd_kernel"] == "true" and "sa_block_q_dq" not in fused
-    head = flags(of("maxtext", "ulysses/contiguous/splash@ulysses=16,tile=512")["text"])
+    head = flags(of("maxtext", "ulysses/contiguous/splash@ulysses=16,tile=512").text)
     assert (head["context_parallel_strategy"], head["ici_context_parallelism"]) == ("ulysses", "16")
     assert head["context_parallel_load_balance"] == "false"
-    both = flags(of("maxtext", "usp/zigzag/splash@ring=4,ulysses=4,tile=512")["text"])
+    both = flags(of("maxtext", "usp/zigzag/splash@ring=4,ulysses=4,tile=512").text)
     assert (both["ici_context_parallelism"], both["ici_context_usp_ulysses_parallelism"]) == ("4", "4")
-    slices = flags(of("maxtext", "ring/zigzag/splash@ring=16,tile=512", "2*v5p:2x2x2")["text"])
+    slices = flags(of("maxtext", "ring/zigzag/splash@ring=16,tile=512", "2*v5p:2x2x2").text)
     assert (slices["ici_context_parallelism"], slices["dcn_context_parallelism"]) == ("8", "2")
 
 
@@ -188,13 +188,13 @@ def test_flags_of_maxtext_on_tpus() -> None:
     ],
 )
 def test_limits_are_said(name: str, plan: str, target: str, changes: dict, said: str) -> None:
-    assert said in " ".join(of(name, plan, target, **changes)["notes"])
+    assert said in " ".join(of(name, plan, target, **changes).notes)
 
 
 def test_arguments_of_transformer_engine() -> None:
     """A whole program, with a descriptor in the order of the tokens."""
-    whole = of("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8")["text"]
-    striped = of("transformer_engine", "ring/striped/xla@ring=8", "h100:8", kind="packed")["text"]
+    whole = of("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8").text
+    striped = of("transformer_engine", "ring/striped/xla@ring=8", "h100:8", kind="packed").text
     for text in (whole, striped):
         call = next(
             x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Call) and "fused_attn" in ast.dump(x.func)
@@ -203,19 +203,19 @@ def test_arguments_of_transformer_engine() -> None:
     assert "DualChunkSwap, 8, 1)" in whole and "stripe_size=None" in whole
     assert "Striped, 8, 1, 1)" in striped and "from_segment_ids_and_pos(ids, positions)" in striped
     assert "max_segments_per_seq=25" in striped
-    windowed = of("transformer_engine", "all_gather/striped/xla@ring=8", "h100:8", kind="sliding")["text"]
+    windowed = of("transformer_engine", "all_gather/striped/xla@ring=8", "h100:8", kind="sliding").text
     assert "window_size=(4095, 0)" in windowed and "stripe_size=128" in windowed
 
 
 def test_arguments_of_megatron() -> None:
-    both = of("megatron", "usp/zigzag/xla@ring=4,ulysses=2", "h100:8")["text"]
+    both = of("megatron", "usp/zigzag/xla@ring=4,ulysses=2", "h100:8").text
     assert "--cp-comm-type a2a+p2p" in both and "--hierarchical-context-parallel-sizes 2 4" in both
-    sliding = of("megatron", "ulysses/contiguous/xla@ulysses=8", "h100:8", kind="sliding")["text"]
+    sliding = of("megatron", "ulysses/contiguous/xla@ulysses=8", "h100:8", kind="sliding").text
     assert "--window-size 4095,0" in sliding and "--cp-comm-type a2a" in sliding
-    assert "--sequence-parallel" in of("megatron", "megatron_sp/contiguous/xla@tensor=8", "h100:8")["text"]
+    assert "--sequence-parallel" in of("megatron", "megatron_sp/contiguous/xla@tensor=8", "h100:8").text
 
 
 def test_a_target_that_nobody_knows() -> None:
     given = usage_of(measured("ring/zigzag@ring=8", "../../etc/passwd:8"))
-    assert all(given[name]["text"] is None for name in FRAMEWORKS)
-    assert given["yaml"]["text"] and given["python"]["text"]
+    assert all(given[name].text is None for name in FRAMEWORKS)
+    assert given["yaml"].text and given["python"].text

@@ -47,7 +47,7 @@ print(json.dumps(found))
 
 
 def texts(name: str) -> list[str]:
-    found = {usage_of(m)[name]["text"] for m in TABLE} - {None}
+    found = {usage_of(m)[name].text for m in TABLE} - {None}
     assert found
     return sorted(found)
 
@@ -70,7 +70,7 @@ def parsed(argv: list[list[str]]) -> list:
 
 
 def test_maxtext_parses_every_configuration() -> None:
-    chosen = [(m, text) for m in TABLE if (text := usage_of(m)["maxtext"]["text"])]
+    chosen = [(m, text) for m in TABLE if (text := usage_of(m)["maxtext"].text)]
     argv = []
     for m, text in chosen:
         command, *words = shlex.split(text.replace("\\\n", " ").replace("$GRAIN_TRAIN_FILES", "/data/*"))[2:]
@@ -82,8 +82,8 @@ def test_maxtext_parses_every_configuration() -> None:
 
 def test_maxtext_refuses_what_is_wrong() -> None:
     """The parser is asked: without hardware=gpu a ring is refused, as it is with packing and no limit of segments."""
-    m = next(m for m in TABLE if str(m.target) == "h100:8" and usage_of(m)["maxtext"]["text"])
-    words = [f"{name}={value}" for name, value in flags(usage_of(m)["maxtext"]["text"]).items()]
+    m = next(m for m in TABLE if str(m.target) == "h100:8" and usage_of(m)["maxtext"].text)
+    words = [f"{name}={value}" for name, value in flags(usage_of(m)["maxtext"].text).items()]
     wrong = [word for word in words if not word.startswith("hardware=")] + ["context_parallel_strategy=ring"]
     bare = [word for word in words if not word.startswith("packing=")]
     machine = topology(str(m.target))

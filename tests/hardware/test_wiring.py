@@ -16,6 +16,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, closed_walk, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target, parse_target
+from stripectl.results.cost_source import SlowestHop
 from stripectl.simulate.cost_model import TileCost
 from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
@@ -212,16 +213,17 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
 def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
     target = parse_target("2*h100:8")
     made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 16),)))
-    assert made.detail["left_out"].endswith("; hop latency (not published); network latency (not published)")
-    assert {"hbm_bytes_per_s", "link_bytes_per_s_one_way"} <= made.detail["sources"].keys()
+    source = made.cost_source
+    assert source.left_out and source.left_out.endswith(
+        "; hop latency (not published); network latency (not published)"
+    )
+    assert {"hbm_bytes_per_s", "link_bytes_per_s_one_way"} <= {*(source.sources or {})}
 
 
 def test_the_datasheet_says_which_hops_are_slower() -> None:
     target = parse_target("v5e:1x8")
     made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
-    assert made.detail["slower_hops"] == {"ring": {"longest_latency_s": pytest.approx(7e-6)}}
+    assert made.cost_source.slower_hops == {"ring": SlowestHop(longest_latency_s=pytest.approx(7e-6))}
     target = parse_target("v5e:2x4")
-    assert (
-        "slower_hops"
-        not in datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),))).detail
-    )
+    made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
+    assert made.cost_source.slower_hops is None

@@ -88,7 +88,7 @@ def test_a_synchronous_permute_fails_on_a_plain_runner(shell, tmp_path: Path) ->
     assert made.returncode == 0, made.stderr
     gated = shell(done["gate"])
     assert gated.returncode == 1, gated.stdout + gated.stderr
-    assert "synchronous collective-permutes" in gated.stdout and "WORSE" in gated.stdout
+    assert "synchronous collective-permutes" in gated.stdout and "REGRESSED" in gated.stdout
     assert shell(done["gate"].replace("branch", "base")).returncode == 0
 
 

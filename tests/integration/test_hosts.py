@@ -163,9 +163,9 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
     if NAMESPACES:
         assert [host["name"] for host in run.environment["hosts"]] == [f"host{host}" for host in range(count)]
     for m in ring if count == 2 else ():
-        profiles = (tmp_path / "run" / m.profile["profile"]).rglob("*.xplane.pb")  # type: ignore
+        profiles = (tmp_path / "run" / m.profile.profile).rglob("*.xplane.pb")  # type: ignore
         assert sorted(path.name for path in profiles) == ["process0.xplane.pb", "process1.xplane.pb"]
-        assert m.overlap and len(m.profile["devices"]) == 2  # type: ignore
+        assert m.overlap and len(m.profile.devices) == 2  # type: ignore
     best = next(line.split()[1] for line in shown.splitlines() if line.startswith("  plan"))
     for host, (code, nothing, said) in enumerate(others, 1):
         assert (code, nothing) == (0, "")

@@ -1,6 +1,7 @@
 """What a profile says as words and cells, a timeline coarsened, and the traces that a run.json may hold."""
 
 import copy
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -11,7 +12,8 @@ from rich.console import Console
 from stripectl.profiling.timeline import by_kind, merge_moments, moments
 from stripectl.reporters.profile_text import cause_lines, hop_cells, opening, profile_source, profile_summary
 from stripectl.reporters.terminal.profile import profile_parts
-from stripectl.results.schema import is_profile
+from stripectl.results.profile import Profile
+from stripectl.results.records import read_record
 
 FIGURES = {"step_s": 2.0, "compute_s": 1.0, "hidden_s": 0.5, "exposed_s": 0.5, "skew_s": 0.25, "idle_s": 0.0}
 DEVICES = [{"name": "TPU:0", **FIGURES, "ratio": 0.5}, {"name": "TPU:1", **FIGURES, "compute_s": 1.5, "ratio": 0.25}]
@@ -38,13 +40,17 @@ TRACE: dict[str, Any] = {
 }
 
 
+def profile(**changes: Any) -> Profile:
+    return read_record(Profile, TRACE | changes)
+
+
 def test_a_moment_is_what_most_of_it_is() -> None:
-    parts = by_kind([["compute", 0.0, 0.9], ["exposed", 0.9, 1.2], ["hidden", 1.2, 2.0], ["unheard of", 3.0, 4.0]])
+    parts = by_kind([("compute", 0.0, 0.9), ("exposed", 0.9, 1.2), ("hidden", 1.2, 2.0), ("unheard of", 3.0, 4.0)])
     assert moments(parts, 4.0, 4) == ["compute", "hidden", "idle", "idle"]
     assert merge_moments(["compute", "hidden", "idle", "idle"], 4.0) == [
-        ["compute", 0.0, 1.0],
-        ["hidden", 1.0, 2.0],
-        ["idle", 2.0, 4.0],
+        ("compute", 0.0, 1.0),
+        ("hidden", 1.0, 2.0),
+        ("idle", 2.0, 4.0),
     ]
 
 
@@ -55,33 +61,33 @@ def test_a_timeline_as_fine_as_it_is_kept_comes_back_whole() -> None:
 
 
 def test_the_share_is_of_the_device_that_computes_longest() -> None:
-    assert profile_summary(TRACE, None) == "25% of the communication hides on the device that computes longest"
-    assert profile_summary(TRACE, 0.875).endswith("(the compiled schedule predicts 88%)")
-    assert profile_summary(TRACE | {"reason": "no collective"}, None) == "overlap n/a: no collective"
-    assert profile_summary({"devices": []}, 0.5) == "overlap n/a: the profile holds no device"
-    assert profile_source(TRACE, None) == "3 steps of jit_step"
+    assert profile_summary(profile(), None) == "25% of the communication hides on the device that computes longest"
+    assert profile_summary(profile(), 0.875).endswith("(the compiled schedule predicts 88%)")
+    assert profile_summary(profile(reason="no collective"), None) == "overlap n/a: no collective"
+    assert profile_summary(Profile(reason="it is empty"), 0.5) == "overlap n/a: it is empty"
+    assert profile_source(profile(), None) == "3 steps of jit_step"
     longest_s = max(device["step_s"] for device in DEVICES)
     assert (
-        profile_source(TRACE | {"steps": 1}, longest_s / 1.5)
-        == "1 step of jit_step, 50% slower than without the profile"
+        profile_source(profile(steps=1), longest_s / 1.5) == "1 step of jit_step, 50% slower than without the profile"
     )
-    assert profile_source(TRACE, longest_s / 1.05) == "3 steps of jit_step"
+    assert profile_source(profile(), longest_s / 1.05) == "3 steps of jit_step"
 
 
 def test_a_hop_is_shown_where_most_of_it_is_exposed() -> None:
+    hops, devices = profile().hops, profile().devices
     which = ("1", "forward", "ring", "collective-permute", "link")
     cells = (*which, "500 ms", "500 ms", "125 ms", "500 ms", "1.00 MiB", "2.00 MB/s", "TPU:1")
-    assert hop_cells(TRACE["hops"][0], DEVICES) == cells
-    assert hop_cells(TRACE["hops"][0] | {"what": "dkv"}, DEVICES)[3] == "dkv"
-    assert hop_cells(TRACE["hops"][2], DEVICES)[4] == "hidden"
-    assert hop_cells(TRACE["hops"][0] | {"of_link": 0.5}, DEVICES)[10] == "2.00 MB/s (50% of a link)"
+    assert hop_cells(hops[0], devices) == cells
+    assert hop_cells(replace(hops[0], what="dkv"), devices)[3] == "dkv"
+    assert hop_cells(hops[2], devices)[4] == "hidden"
+    assert hop_cells(replace(hops[0], of_link=0.5), devices)[10] == "2.00 MB/s (50% of a link)"
 
 
 def test_causes_that_are_alike_stand_once_with_the_worst_figures() -> None:
-    (found,) = cause_lines(TRACE)
-    assert found["which"] == "hop 2 and 1 more"
-    assert found["why"] == "it moves 1 MiB in 750 ms"
-    assert cause_lines({"hops": [hop(1, [1.0, 1.0], cause="late")]})[0]["why"] == "n/a"
+    (found,) = cause_lines(profile())
+    assert found.which == "hop 2 and 1 more"
+    assert found.why == "it moves 1 MiB in 750 ms"
+    assert cause_lines(profile(hops=[hop(1, [1.0, 1.0], cause="late")]))[0].why == "n/a"
 
 
 def test_the_command_for_a_profile() -> None:
@@ -100,8 +106,7 @@ def without(*path: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", ["module", "steps", "hops", "axes", "operations", "timeline"])
 def test_a_trace_without_a_part_is_read_and_shown(path: str) -> None:
-    found = without(path)
-    assert is_profile(found)
+    found = read_record(Profile, without(path))
     shown = StringIO()
     for part in profile_parts(found, "plan", 80):
         Console(file=shown, width=200).print(part)
@@ -133,5 +138,5 @@ def test_a_trace_that_no_reader_can_show_is_refused(at: tuple[Any, ...], value: 
     for each in to:
         part = part[each]
     part[last] = value
-    assert is_profile(TRACE)
-    assert not is_profile(made)
+    with pytest.raises(TypeError):
+        read_record(Profile, made)

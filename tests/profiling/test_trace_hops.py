@@ -10,11 +10,13 @@ import pytest
 
 from stripectl.hlo.replica_groups import axis_of
 from stripectl.profiling.device_steps import DeviceSteps
-from stripectl.profiling.diagnosis import cause
+from stripectl.profiling.diagnosis import ProfiledPlan, cause
 from stripectl.profiling.overlap import hop_rows
 from stripectl.profiling.program import Site
 from stripectl.profiling.steps import DeviceStep, HopKey
 from stripectl.reporters.terminal import profile
+from stripectl.results.profile import Profile
+from stripectl.results.records import read_record
 from tests.support.golden import PROFILES, TPU, analysed, column, tpus, us
 
 RING, UNROLLED, AXES = ((PROFILES / f"{name}.hlo.txt").read_text() for name in ("ring", "unrolled", "axes"))
@@ -61,7 +63,10 @@ def test_a_device_waits_in_a_hop_and_at_the_end(tmp_path: Path) -> None:
 def test_a_step_is_drawn_as_it_went(tmp_path: Path) -> None:
     """A character a microsecond again. Of TPU 1's 10 us exposed the first 6 are waiting, 2 before its compute."""
     lines = [
-        line.plain for line in profile.drawn_timeline(analysed(tmp_path, tpus(SLOW, FAST), RING), len("TPU 0 ") + 20)
+        line.plain
+        for line in profile.drawn_timeline(
+            read_record(Profile, analysed(tmp_path, tpus(SLOW, FAST), RING)), len("TPU 0 ") + 20
+        )
     ]
     assert lines[1:] == [
         "TPU 0 ░░▓▓▓▓▓▓▓▓▓▓░░██████",
@@ -251,7 +256,7 @@ def test_what_hides_has_no_cause(tmp_path: Path) -> None:
         Async XLA Ops  kkkkkkkkkkkkkkkkkkkkkkkkk.
         """,
     )
-    assert us(hop)["exposed"] == [1] and "cause" not in hop
+    assert us(hop)["exposed"] == [1] and hop["cause"] is None
 
 
 BLOCKING = Site((), "collective-permute", "forward", "ring", "kv", False, False)
@@ -284,9 +289,9 @@ def test_causes_come_in_order(
     """Of a transfer of 2 MB that took 10 us: what waits for others first, then what has nothing to hide behind, what is
     too slow for it, and what the schedule makes of the rest."""
     figures = {"exposed_s": exposed_us * 1e-6, "skew_s": skew_us * 1e-6, "round_compute_s": round_us * 1e-6}
-    found = cause(site, figures, 10e-6, 2_000_000, told)
-    assert found["cause"] == expected[0] and found["advice"].startswith(expected[1])
-    assert ("it moves 1.91 MiB in 10.0 us (200 GB/s" in found["why"]) and found["why"]
+    found = cause(site, figures, 10e-6, 2_000_000, ProfiledPlan(**told))
+    assert found.cause == expected[0] and found.advice.startswith(expected[1])
+    assert "it moves 1.91 MiB in 10.0 us (200 GB/s" in found.why
 
 
 def test_the_figures_of_a_hop_belong_together() -> None:
@@ -298,9 +303,9 @@ def test_the_figures_of_a_hop_belong_together() -> None:
         windows = [np.array([[0.0, length]]) for length in (exposed, exposed - skew)]
         return DeviceSteps.of([DeviceStep(none, {key: window}, {key: 8}, none, exposed) for window in windows])
 
-    (hop,) = hop_rows([step(1, 0), step(20, 0), step(11, 10)], {})
-    assert (hop["exposed_s"], hop["skew_s"], hop["transfer_s"]) == ([11, 1], [10, 0], 1)
-    assert hop["cause"] == "skew"
+    (hop,) = hop_rows([step(1, 0), step(20, 0), step(11, 10)], ProfiledPlan())
+    assert (hop.exposed_s, hop.skew_s, hop.transfer_s) == ((11, 1), (10, 0), 1)
+    assert hop.cause == "skew"
 
 
 def test_axes_that_the_compiler_names_have_its_names() -> None:

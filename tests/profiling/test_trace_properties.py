@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from stripectl.core.intervals import length, union
 from stripectl.hlo.module import parse_module
 from stripectl.profiling.device_steps import DeviceSteps
+from stripectl.profiling.diagnosis import ProfiledPlan
 from stripectl.profiling.events import Columns, Device, Execution
 from stripectl.profiling.overlap import analyse
 from stripectl.profiling.program import ProfiledProgram, Site
 from stripectl.profiling.steps import DeviceStep, HopKey, device_step
 from stripectl.profiling.timeline import KINDS
+from stripectl.results.profile import Profile
 from tests.support.golden import PROFILES
 
 PROGRAM = ProfiledProgram(parse_module((PROFILES / "ring.hlo.txt").read_text()), {"ring": 2})
@@ -103,16 +105,16 @@ def test_devices_in_another_order_are_rows_in_another_order(each: list[list[Even
     order = list(range(len(each)))
     random.shuffle(order)
     devices = [device(events, f"TPU {at}") for at, events in enumerate(each)]
-    plain = analyse([devices], MODULE, PROGRAM, {})
-    shuffled = analyse([[devices[at] for at in order]], MODULE, PROGRAM, {})
-    assert shuffled["devices"] == [plain["devices"][at] for at in order]
-    assert shuffled["overlap"] == plain["overlap"]
+    plain = analyse([devices], MODULE, PROGRAM, ProfiledPlan())
+    shuffled = analyse([[devices[at] for at in order]], MODULE, PROGRAM, ProfiledPlan())
+    assert shuffled.devices == tuple(plain.devices[at] for at in order)
+    assert shuffled.overlap == plain.overlap
 
-    def hops(found: dict[str, Any], order: Sequence[int]) -> dict[Any, Any]:
+    def hops(found: Profile, order: Sequence[int]) -> dict[Any, Any]:
         names = ("window_s", "hidden_s", "exposed_s", "skew_s", "round_compute_s")
         return {
-            (hop["opcode"], hop["turn"]): (hop["start_s"], *([hop[name][at] for at in order] for name in names))
-            for hop in found["hops"]
+            (hop.opcode, hop.turn): (hop.start_s, *([getattr(hop, name)[at] for at in order] for name in names))
+            for hop in found.hops
         }
 
     assert hops(shuffled, range(len(order))) == hops(plain, order)

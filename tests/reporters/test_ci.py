@@ -35,7 +35,7 @@ ANY = st.text(st.characters(exclude_categories=()), max_size=12)  # half charact
 
 
 def case(**given: Any) -> JUnitCase:
-    usual = {"name": "n", "group": "g", "verdict": "HOLDS", "outcome": "passed", "message": "m"}
+    usual = {"name": "n", "group": "g", "verdict": "PASS", "outcome": "passed", "message": "m"}
     return JUnitCase(**(usual | given))
 
 
@@ -46,17 +46,17 @@ def read(path: Path) -> list[Any]:
 def test_verdicts_become_results(tmp_path: Path) -> None:
     cases = [
         case(time_s=1.25),
-        case(name="slow", verdict="FAILS", outcome="failed", message="too slow", detail="1.1x\n1.2x"),
-        case(name="who knows", verdict="UNSURE", outcome="skipped"),
+        case(name="slow", verdict="FAIL", outcome="failed", message="too slow", detail="1.1x\n1.2x"),
+        case(name="who knows", verdict="INCONCLUSIVE", outcome="skipped"),
     ]
     write_junit(tmp_path / "j.xml", "suite", cases, {"run": "a & b"})
     (suite,) = JUnitXml.fromfile(str(tmp_path / "j.xml"))
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (3, 1, 0, 1)
     assert [(each.name, each.value) for each in suite.properties()] == [("run", "a & b")]
     good, bad, unsure = suite
-    assert good.is_passed and good.time == 1.25 and good.system_out == "HOLDS: m"
-    assert isinstance(bad.result[0], Failure) and bad.result[0].type == "FAILS"
-    assert bad.result[0].message == "too slow" and bad.result[0].text == "FAILS: too slow\n1.1x\n1.2x"
+    assert good.is_passed and good.time == 1.25 and good.system_out == "PASS: m"
+    assert isinstance(bad.result[0], Failure) and bad.result[0].type == "FAIL"
+    assert bad.result[0].message == "too slow" and bad.result[0].text == "FAIL: too slow\n1.1x\n1.2x"
     assert isinstance(unsure.result[0], Skipped) and (unsure.time, suite.time) == (0, 1.25)
 
 

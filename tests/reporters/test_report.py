@@ -1,7 +1,7 @@
 import re
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from stripectl.reporters.html.page import content_hash, page_context, render
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import utf8
+from tests.support.parts import with_parts
 
 LAYOUTS = ("contiguous", "striped", "zigzag")
 FORWARD = Workload(seq_len=512, heads=2, kv_heads=2, head_dim=64, dtype="float32")
@@ -38,7 +39,11 @@ PER_ROUND = {
 CALIBRATION = {
     "source": "measured_tile",
     "tile": "64x64",
-    "forward": {"whole_s": 7.5e-4, "held_out": {"block": "6144 causal", "error": -0.017}},
+    "forward": {
+        "whole_s": 7.5e-4,
+        "boundary_s": 8e-4,
+        "held_out": {"block": "6144 causal", "measured_s": 0.1, "error": -0.017},
+    },
     "hop": {"latency_s": 8.5e-5, "bytes_per_s_one_way": 1.35e9},
 }
 
@@ -60,14 +65,14 @@ def made(
     rows = PER_ROUND[layout]
     tiles = {"tile": "64x64", "computed": sum(map(sum, rows)), "useful": 1, "efficiency": 0.9, "per_round": rows}
     known = {"tiles": tiles, "bytes": {"collective-permute": 2**20}, "bound": {"attention_only": 1.7, "layer": None}}
-    return Measurement(
+    m = Measurement(
         workload=workload,
         plan=read_plan(plan_of(layout)),
         target=read_target("cpu:4"),
         method=method,
         median_s=time_s,
-        **(known | given),
     )
+    return with_parts(m, **(known | given))
 
 
 def run_of(*measurements: Measurement, **environment: Any) -> Run:
@@ -155,11 +160,13 @@ def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
         found["answer"]
         == "Use zigzag ring attention with tiles of 64 x 64: 1.60x faster than contiguous ring attention."
     )
-    assert (found["method"], found["time"]) == ("measured", "500 ms ±1.0%")
-    assert (found["gain"], found["over"]) == ("1.60x, 95 % interval 1.60 to 1.60", plan_of("contiguous"))
+    assert (found["time"].method, found["time"].value) == ("measured", "500 ms ±1.0%")
+    said = {each.name: each.text for each in found["statements"]}
+    most = "the balance of tiles allows 1.70x"
+    assert said["gain"] == f"1.60x (95 % interval 1.60 to 1.60) over {plan_of('contiguous')}; {most}"
     assert found["reasons"][0].startswith("It is 1.60x as fast as contiguous (95 % interval 1.60 to 1.60)")
     assert "94% of the 1.70x that the balance of its tiles allows" in found["reasons"][0]
-    assert "5 samples" in found["confidence"]["sentence"]
+    assert "5 samples" in said["confidence"]
 
 
 def test_plans_that_tie_are_one_answer_with_two_names(bench: Run) -> None:
@@ -176,7 +183,7 @@ def test_plans_that_tie_are_one_answer_with_two_names(bench: Run) -> None:
         "ring/contiguous": False,
     }
     assert "4 devices are 3.91x as fast as one device" in found["reasons"][0]
-    assert "times were off by up to 20%" in found["confidence"]["sentence"]
+    assert "times were off by up to 20%" in found["confidence"].sentence
 
 
 def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_its_chart() -> None:
@@ -191,7 +198,7 @@ def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_it
         ("memory", "1.00 GiB", "measured"),
     ]
     assert found["facts"][2].note == "50% of the 2.00 GiB of a device"
-    assert (found["confidence"]["level"], found["confidence"]["grade"]) == (4, "high")
+    assert (found["confidence"].level, found["confidence"].grade) == (4, "high")
     assert found["chart"]["rule"] == {"value": pytest.approx(8 / 1.7), "words": "bound 1.70x: 4.71 s"}
     assert [(bar["name"], bar["value"], bar["predicted"]) for bar in found["chart"]["bars"]] == [
         ("ring/zigzag", 5.0, 4.5),
@@ -211,7 +218,7 @@ def test_confidence_is_lower_the_less_is_known() -> None:
     levels = [
         page_context(run_of(*(made(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))))[
             "first"
-        ]["confidence"]["level"]
+        ]["confidence"].level
         for method, given in (
             ("measured", {}),
             ("measured", {"ci95_s": (0.8, 1.2)}),
@@ -263,9 +270,12 @@ def test_limits_and_crossover_show_their_method() -> None:
         made("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
         made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
-    assert found["bound_by"] == "communication: 40% less time if it were twice as fast"
-    assert found["limits_method"] == "simulated"
-    assert found["changes"] == [{"at": "below about 362 tokens", "plan": plan_of("contiguous"), "method": "simulated"}]
+    limited, _, change = [each for each in found["statements"] if each.name in ("bound by", "margin", "crossover")]
+    assert limited.text.startswith("communication: 40% less time if it were twice as fast (simulated); compute")
+    assert limited.method == "simulated"
+    assert change.text == (
+        f"below about 362, between 256 and 512 tokens, {plan_of('contiguous')} is faster (simulated)"
+    )
 
 
 def test_the_page_holds_what_to_use(page_text: str) -> None:
@@ -309,7 +319,7 @@ def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
 
 def test_many_devices_are_thinned_and_say_so() -> None:
     rows = [[int(device >= at) for at in range(100)] for device in range(100)]
-    big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "efficiency": 0.5, "per_round": rows})
+    big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows})
     chart = page_context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
     assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
     assert chart["note"].endswith("Drawn: 1 of 7 devices and 1 of 7 rounds.")
@@ -405,9 +415,13 @@ def test_what_a_run_does_not_show_is_said_with_what_to_run(bench: Run) -> None:
 
 
 def poison(value: Any, text: str) -> Any:
-    """The value with `text` in place of every string, and for every name that is data."""
+    """The value with `text` in place of every string that may be any, and for every name that is data."""
     if isinstance(value, dict):
-        return {(text if name in ("jax", "whole_s") else name): poison(each, text) for name, each in value.items()}
+        kept = ("workload", "plan", "over", "status", "method", "source")
+        return {
+            (text if name in ("jax", "collective-permute") else name): each if name in kept else poison(each, text)
+            for name, each in value.items()
+        }
     if isinstance(value, list | tuple):
         return type(value)(poison(each, text) for each in value)
     return text if isinstance(value, str) else value
@@ -415,11 +429,7 @@ def poison(value: Any, text: str) -> Any:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
-    parsed = ("workload", "plan", "status")  # a plan that is none is tested below
-    changed = [
-        replace(m, **{f.name: poison(getattr(m, f.name), text) for f in fields(m) if f.name not in parsed})
-        for m in bench.measurements
-    ]
+    changed = [Measurement.from_json(poison(m.to_json(), text)) for m in bench.measurements]
     changed = [replace(m, workload=replace(m.workload, model=text)) for m in changed]
     broken = [replace(changed[0], plan=read_plan(text)), replace(changed[0], plan=read_plan(text), status="refused")]
     run = Run(text, text, text, poison(bench.environment, text), [*changed, *broken])

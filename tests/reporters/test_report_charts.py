@@ -17,6 +17,7 @@ from stripectl.reporters.html.page import DRAWINGS, page_context
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from tests.reporters.test_report import FORWARD, LONG, made, plan_of, run_of
+from tests.support.parts import with_parts
 
 GIB = 2**30
 BOTH = ("contiguous", "zigzag")
@@ -108,7 +109,7 @@ def test_published_speed_ups_are_stars() -> None:
 
 def test_tiles_stand_by_their_ratio_and_refused_ones_say_why() -> None:
     def tiled(tile: str, time_s: float | None, **given: Any) -> Measurement:
-        return replace(
+        return with_parts(
             made("striped", time_s or 1.0, "compiled"), plan=read_plan(f"ring/striped/xla@ring=4,tile={tile}"), **given
         )
 
@@ -150,7 +151,7 @@ def test_memory_is_lines_over_lengths_with_the_rule_and_crosses() -> None:
 def test_meshes_are_compared_and_drawn_with_what_links_carry() -> None:
     def meshed(mesh: str, time_s: float) -> Measurement:
         tiles = {"tile": "64x64", "computed": 1, "useful": 1, "efficiency": 1.0, "per_round": [[1]]}
-        return replace(
+        return with_parts(
             made("zigzag", time_s, "simulated", replace(TPU, heads=16, kv_heads=16)),
             plan=read_plan(f"ring/zigzag/xla@{mesh},tile=64x64"),
             target=read_target("v5e:4x4"),
@@ -190,7 +191,7 @@ def test_bytes_of_a_compiled_step_are_shared_out_over_its_axes() -> None:
     told = {"opcode": "all-gather", "pass": "forward", "dtype": "bf16", "asynchronous": True, "beside_tiles": False}
     program = {"collectives": [told | {"axis": "ring+tensor", "sent_bytes": 10, "times": 3}]}
     plan = "ring/zigzag/xla@ring=2,tensor=2,tile=64x64"
-    m = replace(made("zigzag", 1.0, "compiled", TPU), plan=read_plan(plan), compiled_program=program)
+    m = with_parts(made("zigzag", 1.0, "compiled", TPU), plan=read_plan(plan), compiled_program=program)
     assert traffic(m) == {("ring", "all-gather"): 15, ("tensor", "all-gather"): 15}
 
 

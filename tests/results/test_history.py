@@ -26,6 +26,7 @@ from stripectl.results.run import Run
 from stripectl.util.files import printable
 from tests.cli.test_cli import run as stripectl
 from tests.reporters.test_report import HOSTILE, made, run_of
+from tests.support.parts import with_parts
 
 FIRST = datetime(2026, 11, 1, 8, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def sql(history: History, *statements: str) -> list[Any]:
 
 def test_a_run_comes_back_with_its_samples(history: History) -> None:
     run = night(
-        0, replace(made("striped", 0.5), flags={"xla_flag": "true"}, overlap={"ratio": 0.5}), versions={"jax": "1"}
+        0, with_parts(made("striped", 0.5), flags={"xla_flag": "true"}, overlap={"ratio": 0.5}), versions={"jax": "1"}
     )
     history.add(run)
     (found,) = history.runs()
@@ -71,7 +72,7 @@ def test_a_run_comes_back_with_its_samples(history: History) -> None:
 def test_speed_ups_are_those_of_the_run(history: History) -> None:
     history.add(night(0))
     (found,) = history.runs(equal={"method": "measured"}, within={"plan": "striped"})
-    assert found.measurements[0].speedup and found.measurements[0].speedup["value"] == pytest.approx(1.6)
+    assert found.measurements[0].speedup and found.measurements[0].speedup.value == pytest.approx(1.6)
 
 
 def test_runs_come_in_order_of_time(history: History) -> None:

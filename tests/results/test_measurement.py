@@ -11,16 +11,11 @@ from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
-from stripectl.results.measurement import (
-    Measurement,
-    median_interval,
-    over_one_device,
-    ratio_interval,
-    simulation_error,
-    speedup_verdict,
-    with_speedups,
-)
+from stripectl.results.measurement import Measurement, over_one_device, simulation_error, with_speedups
 from stripectl.results.run import Run, newest_run
+from stripectl.statistics.intervals import median_interval, ratio_interval
+from stripectl.statistics.verdict import Verdict
+from tests.support.parts import with_parts
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 
@@ -82,7 +77,7 @@ def test_the_schema_of_a_measurement() -> None:
         ('{"schema": "stripectl.run/1", "id":', "cut short"),
         ("[]", "not a stripectl run"),
         ('{"schema": "stripectl.run/3"}', "newer than this stripectl"),
-        ('{"schema": "stripectl.run/1", "id": "x"}', "not a whole stripectl run"),
+        ('{"schema": "stripectl.run/1", "id": "x"}', "not a complete stripectl run"),
         ("[" * 100000, "cut short"),
     ],
 )
@@ -95,16 +90,16 @@ def test_files_that_are_no_run(tmp_path: Path, text: str, why: str) -> None:
 def test_speedups_are_over_the_contiguous_plan_with_an_interval() -> None:
     striped, contiguous = with_speedups([measured("striped", 1.0), measured("contiguous", 1.5)])
     assert contiguous.speedup is None
-    assert striped.speedup and striped.speedup["over"] == str(contiguous.plan)
-    assert striped.speedup["value"] == pytest.approx(1.5, rel=0.01)
-    low, high = striped.speedup["ci95"]
-    assert low < striped.speedup["value"] < high
-    assert speedup_verdict(striped.speedup) == "faster"
+    assert striped.speedup and striped.speedup.over == contiguous.plan
+    assert striped.speedup.value == pytest.approx(1.5, rel=0.01)
+    low, high = striped.speedup.ci95
+    assert low < striped.speedup.value < high
+    assert striped.speedup.verdict == Verdict.IMPROVED
 
 
 def test_overlapping_samples_are_ambiguous() -> None:
     striped, _ = with_speedups([measured("striped", 1.0, noise=0.2), measured("contiguous", 1.01, noise=0.2)])
-    assert speedup_verdict(striped.speedup) == "ambiguous"
+    assert striped.speedup.verdict == Verdict.INCONCLUSIVE
 
 
 def test_two_samples_have_no_interval() -> None:
@@ -128,7 +123,7 @@ def test_one_device_and_simulations_are_set_beside() -> None:
 
 
 def test_a_run_of_the_first_schema_is_read_by_the_names_of_the_newest(tmp_path: Path) -> None:
-    content = run(replace(measured("striped", 1.0), cost_source={"source": "datasheet"})).to_json()
+    content = run(with_parts(measured("striped", 1.0), cost_source={"source": "datasheet"})).to_json()
     old = {"cost_source": "calibration", "noise": "guards", "bottleneck_shares": "limits", "step_parts": "parts"}
     old |= {"compiled_program": "program", "profile": "trace"}
     [given] = content["measurements"]

@@ -189,12 +189,12 @@ def page_of(packed: bytes) -> bytes:
 HEAD = b'{"schema": "stripectl.run/1", "id": "1", "created": "", "command": "", "environment": {}, "measurements": ['
 BAD_RUNS = {
     "a version of 5000 digits": (b'{"schema": "stripectl.run/%s"}' % (b"9" * 5000), "newer than this stripectl"),
-    "lists in lists": (run_with(cost_source=hostile.nested(200)), "lists in lists that no run has"),
-    "lists in lists around it": (HEAD + b"[" * 900 + b"]" * 900 + b"]}", "lists in lists"),
+    "lists in lists": (run_with(cost_source=hostile.nested(200)), "nested too deeply"),
+    "lists in lists around it": (HEAD + b"[" * 900 + b"]" * 900 + b"]}", "nested too deeply"),
     "a bomb of lists": (gzip.compress(HEAD + b"[]," * 2**23 + b"0]}", 1), "unpacks to more than"),
     "a bomb of zeros": (gzip.compress(bytes(2**28), 1), "unpacks to more than"),
     "a bomb in a page": (page_of(gzip.compress(bytes(2**28), 1)), "unpacks to more than"),
-    "many samples": (run_with(samples_s=[1.0] * 10_001), "a list of at most 10,000 seconds"),
+    "many samples": (run_with(samples_s=[1.0] * 10_001), "at most 10,000 samples"),
     "many measurements": (HEAD + b"{}," * 2**17 + b"{}]}", "more than 131,072 measurements"),
     "a number too small": (run_with(median_s=1e-300), "not a number"),
     "a number too large": (run_with(median_s=1e299), "not a number"),
@@ -215,7 +215,7 @@ def test_bad_runs_are_one_line(content: bytes, why: str) -> None:
 
 @pytest.mark.parametrize("text", ["[/bold]", "\x1b]0;owned\x07", "\ud800", "\x9b2J"], ids=ascii)
 def test_texts_of_a_run_are_text(text: str, folder: Path) -> None:
-    said = {"target": text, "reason": text, "cost_source": {"source": text, text: 1.0}}
+    said = {"target": text, "reason": text, "cost_source": {"source": "datasheet", "left_out": text, text: 1.0}}
     run_file(run_with(plan=f"ring/striped/xla@ring=2{text}", **said), folder)
     run_file(run_with(**said), folder, draws=True)
     run = str(folder / "stripectl-runs" / "one")

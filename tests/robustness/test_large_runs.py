@@ -5,6 +5,7 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html.run_archive import MAX_SHOWN
 from stripectl.results import journal
+from stripectl.results.findings import Bound, TileTally
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
@@ -32,8 +34,8 @@ NEW = ["bench", "--target", "v5p:8", "--method", "simulated", "--seqlen", "64k",
 
 def measurements(count: int) -> list[Measurement]:
     """Lengths in order, both passes, every plan by three methods; the first ones have samples."""
-    known = {"bytes": {"collective-permute": 2**17}, "bound": {"attention_only": 1.3, "layer": None}}
-    known["tiles"] = {"tile": "128x128", "computed": 8, "useful": 9, "efficiency": 0.9, "per_round": [[2, 0], [2, 4]]}
+    tally = TileTally(tile="128x128", computed=8, useful=9, efficiency=0.9, per_round=((2, 0), (2, 4)))
+    known: dict[str, Any] = {"bytes": {"collective-permute": 2**17}, "bound": Bound(attention_only=1.3), "tiles": tally}
     made = []
     for length, passes, plan, method in itertools.product(
         LENGTHS, ("forward", "forward-backward"), PLANS, ("measured", "compiled", "simulated", "refused")
@@ -52,9 +54,8 @@ def measurements(count: int) -> list[Measurement]:
             median_s=None if status else seconds,
             peak_bytes=2**20 if method == "compiled" else None,
             **status,
-            **known,
         )
-        made.append(m)
+        made.append(replace(m, **known))
         if len(made) == count:
             return made
     raise AssertionError("too few")
@@ -81,7 +82,7 @@ def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: 
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert run("compare", str(large), str(tmp_path)) == 1
     shown = capsys.readouterr().out
-    assert "1 SLOWER" in shown and "more rows are not shown" in shown
+    assert "1 REGRESSED" in shown and "more rows are not shown" in shown
     assert len(shown.splitlines()) < 3000
 
 

@@ -184,7 +184,7 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     assert best_first[:4] == ["forward"] * 2 + ["forward-backward"] * 2 and len(best_first) <= 5
     measured = [m for m in found.values() if m.method == "measured"]
     assert {m.workload.passes for m in measured} == {"forward", "forward-backward"}
-    assert all(m.samples_s and m.check and m.check["max_rel_error"] <= 2e-6 for m in measured)
+    assert all(m.samples_s and m.check and m.check.max_rel_error <= 2e-6 for m in measured)
     best = min((m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s)
     assert all(m.plan.tile == best.plan.tile for m in list(found.values())[2:4])
     asked.clear()

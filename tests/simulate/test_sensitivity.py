@@ -9,7 +9,8 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
 from stripectl.hardware.links import Hops
 from stripectl.hardware.target import read_target
-from stripectl.results.measurement import Measurement
+from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.measurement import Measurement, TimeAtLength
 from stripectl.simulate.cost_model import PARTS, CostModel, TileCost
 from stripectl.simulate.sensitivity import (
     bottleneck_shares,
@@ -30,7 +31,7 @@ def plan(layout: str = "striped", tile: int = 128) -> Plan:
 
 
 def machine(cost: TileCost, rate: float = 1e18, latency: float = 0.0) -> CostModel:
-    return CostModel(cost, cost, latency, rate, True, "datasheet")
+    return CostModel(cost, cost, latency, rate, True, FROM_DATASHEET)
 
 
 BOUND_BY = {
@@ -46,7 +47,7 @@ def limits_of(work: Workload, each: CostModel) -> dict[str, float]:
     return bottleneck_shares(seconds, lambda part: simulate(work, plan(), each.with_part_sped_up(part)).seconds)
 
 
-def scaling_of(of: Plan, each: CostModel, seconds: float) -> list[dict]:
+def scaling_of(of: Plan, each: CostModel, seconds: float) -> tuple[TimeAtLength, ...]:
     def longer(other: Workload) -> float:
         return simulate(other, of, each.scaled_to_length(other.seq_len / WORK.seq_len)).seconds
 
@@ -85,7 +86,7 @@ def test_scaling_is_the_time_at_lengths_that_the_plan_allows() -> None:
     sides = [2**k for k in range(7)]
     taken = [WORK.heads * SHARDS * side * (side + 1) / 2 for side in sides]
     found = scaling_of(plan(), machine(TileCost(1.0, 1.0)), 160.0)
-    assert [(each["seq_len"], each["median_s"]) for each in found] == [
+    assert [(each.seq_len, each.median_s) for each in found] == [
         (2**10 * side, time_s) for side, time_s in zip(sides, taken, strict=True)
     ]
 
@@ -95,13 +96,13 @@ def test_copies_of_a_compiled_program_are_memory_and_grow_with_the_length() -> N
     seconds = simulate(WORK, plan(), copies).seconds
     assert seconds == SHARDS
     assert limits_of(WORK, copies) == {"memory": 0.5} | dict.fromkeys(("compute", "communication", "latency"), 0)
-    found = {each["seq_len"]: each["median_s"] for each in scaling_of(plan(), copies, seconds)}
+    found = {each.seq_len: each.median_s for each in scaling_of(plan(), copies, seconds)}
     assert (found[WORK.seq_len // 2], found[WORK.seq_len * 2]) == (SHARDS / 2, SHARDS * 2)
 
 
 def test_zigzag_needs_pieces_that_hold_a_tile() -> None:
     found = scaling_of(plan("zigzag"), BOUND_BY["compute"], 160.0)
-    assert min(each["seq_len"] for each in found) == 2**11
+    assert min(each.seq_len for each in found) == 2**11
 
 
 def test_long_rings_are_simulated_at_fewer_lengths() -> None:

@@ -8,6 +8,7 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan, schemes
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.calibration import (
     CalibrationBlock,
     block_tile_count,
@@ -26,7 +27,9 @@ HOP_BYTES = 2 * ROWS * 4 * 2  # keys and values of one head in bfloat16
 
 
 def machine(tile_s: float = 1.0, rate: float = 1e12, latency: float = 0.0, overlaps: bool = True) -> CostModel:
-    return CostModel(TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, "datasheet")
+    return CostModel(
+        TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, FROM_DATASHEET
+    )
 
 
 def seconds(plan: str, machine: CostModel, passes: str = "forward") -> float:
@@ -95,7 +98,8 @@ def test_the_fit_finds_the_costs_that_made_the_times() -> None:
     found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2, "xla")
     assert (found.whole_s, found.boundary_s, found.call_s) == pytest.approx((1e-3, 1.5e-3, 2e-4), rel=1e-3)
     made = measured_cost_model({"forward": times}, {"forward": tile}, 2, "xla", (1e-5, 1e9), overlaps=False)
-    assert abs(made.detail["forward"]["held_out"]["error"]) < 1e-3
+    timed = made.cost_source.forward
+    assert timed and timed.held_out and abs(timed.held_out.error) < 1e-3
 
 
 def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
@@ -110,7 +114,7 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
     }
     made = measured_cost_model(times, tiles, 1, "xla", None, False)
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
-    assert (made.detail["tile"], made.detail["backward_tile"]) == ("512x512", "256x1024")
+    assert (made.cost_source.tile, made.cost_source.backward_tile) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})
     found = simulate(work, parse_plan("ring/striped@ring=8,tile=16,backward=4"), machine())
     counted = {passes: sum(r.tiles.computed.sum() for r in found.rounds if r.passes == passes) for passes in tiles}

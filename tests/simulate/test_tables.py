@@ -13,6 +13,7 @@ from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.terminal.footnotes import cost_source_notes
+from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
@@ -27,6 +28,7 @@ from stripectl.simulate.cost_tables import (
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.waves import Wave
 from stripectl.util.files import profile_names
+from tests.support.parts import with_parts
 
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
@@ -90,8 +92,8 @@ def test_a_shape_that_no_entry_is_for_takes_the_nearest_and_says_so() -> None:
     table = table_of("v5p")
     assert table
     exact, between = table.costs(shape()), table.costs(shape("512x2048"))
-    assert exact and "interpolated_from" not in exact.detail
-    assert between and between.detail["interpolated_from"].startswith("tile ")
+    assert exact and exact.table.interpolated_from is None
+    assert between and between.table.interpolated_from and between.table.interpolated_from.startswith("tile ")
     whole = entry("v5p", shape("512x2048")).whole
     assert whole == pytest.approx(entry("v5p", shape()).whole, rel=0.15)  # as many scores
     half = entry("v5p", shape("512x1024")).whole
@@ -179,17 +181,16 @@ def test_a_canonical_program_is_small_and_of_one_device() -> None:
 
 def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
     """Of splash's forward kernel both cores of a v5p run a part; its backward kernels run on one."""
-    bundles = [
-        {"name": name, "steps": 1, "tile": 4000, "boundary": 4400, "step": 100, "row": 300, "masked": True}
-        for name in ("splash_mha_fwd_residuals", "splash_mha_dq", "splash_mha_dkv_no")
-    ]
+    bundles = tuple(
+        KernelBundles(name, 1, tile=4000, boundary=4400, step=100, row=300, masked=True)
+        for name in ("splash_mha_fwd_residuals", "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals")
+    )
     none = dict.fromkeys(("whole", "boundary", "row", "branch", "other"), 0.0)
-    facts = {"cycles": dict.fromkeys(PASSES, none), "bundles": bundles}
-    bundles[1]["name"], bundles[2]["name"] = "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals"
-    found = entries_of(facts, shape("512x512", kernel="splash"), Hardware.load("v5p"))
+    program = CompiledProgram(cycles=dict.fromkeys(PASSES, none), bundles=bundles)
+    found = entries_of(program, shape("512x512", kernel="splash"), Hardware.load("v5p"))
     assert found["forward"][:4] == (2050, 2250, 50, 150)
     assert found["backward"].whole == 2 * 4100 and found["backward"].row == found["backward"].column == 300
-    assert entries_of({**facts, "bundles": bundles[:1]}, shape(kernel="splash"), Hardware.load("v5p")).keys() == {
+    assert entries_of(replace(program, bundles=bundles[:1]), shape(kernel="splash"), Hardware.load("v5p")).keys() == {
         "forward"
     }
 
@@ -209,7 +210,7 @@ def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
         plan=read_plan(text),
         target=read_target("v5p:2x2x4"),
         method="simulated",
-        cost_source=known | missing,
     )
+    one = with_parts(one, cost_source=known | missing)
     (line,) = cost_source_notes(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
     assert str(line).endswith(missing["not_compiled"])

@@ -9,12 +9,15 @@ from typing import Any
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Partial
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.findings import Check
+from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
+from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
-SLOWER = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
+SLOWDOWN = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
 SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
 
 
@@ -41,15 +44,15 @@ class FakeBackend:
             if self.refuses and self.refuses in str(case.plan):
                 yield Final(replace(made, status="refused", reason="the fake backend refuses it"))
                 continue
-            slower = SLOWER[case.plan.layout] if case.devices > 1 else 1.0
+            slower = SLOWDOWN[case.plan.layout] if case.devices > 1 else 1.0
             seconds = slower * case.workload.flops / case.devices / 1e13
             if self.method != "measured":
-                yield Final(replace(made, median_s=seconds, cost_source={"source": "datasheet"}))
+                yield Final(replace(made, median_s=seconds, cost_source=FROM_DATASHEET))
                 continue
             samples = tuple(seconds * each for each in SAMPLES)
             yield Partial(replace(made, samples_s=samples[:1], median_s=samples[0]))
             median, interval = median_interval(samples)
-            check = {"max_rel_error": 1e-6, "tolerance": 2e-5, "reference": "float64"}
+            check = Check(max_rel_error=1e-6, tolerance=2e-5, reference="float64")
             yield Final(replace(made, samples_s=samples, median_s=median, ci95_s=interval, check=check))
 
 

@@ -15,7 +15,8 @@ from jax.profiler import ProfileData
 
 from stripectl.profiling.folder import profile_files
 from stripectl.profiling.session import Session
-from stripectl.results.schema import is_profile
+from stripectl.results.profile import Profile
+from stripectl.results.records import read_record
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
 PS_PER_US = 10**6
@@ -101,7 +102,7 @@ def analysed(
     texts = [processes] if isinstance(processes, str) else processes
     files = map(str, profile_files(written(folder, *texts, program=program)))
     found = Session().analyse([*files], axes or {}, told)
-    assert is_profile(found) and is_profile(json.loads(json.dumps(found)))
+    read_record(Profile, json.loads(json.dumps(found)))
     return found
 
 
@@ -114,7 +115,7 @@ def us(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name.removesuffix("_s"): scaled(value)
         for name, value in found.items()
-        if name.endswith("_s") and not name.endswith("_per_s")
+        if name.endswith("_s") and not name.endswith("_per_s") and value is not None
     }
 
 

@@ -33,7 +33,8 @@ from stripectl.profiling.folder import profile_files
 from stripectl.profiling.session import Session
 from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.reporters.terminal.tables import console
-from stripectl.results.schema import is_profile
+from stripectl.results.profile import Profile
+from stripectl.results.records import read_record
 from stripectl.runner.parse import parse_duration, parse_flags, parse_turns
 from tests.support import hostile
 
@@ -222,8 +223,8 @@ def profile(content: bytes, program: str | None, axes: dict[str, int], folder: P
     with scratch_in(scratch), watched(), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
         found = refused(Session().analyse, [str(each) for each in profile_files(place)], axes, {})
         if found is not None:
-            assert is_profile(found) and is_profile(json.loads(json.dumps(found)))
-            for part in profile_parts(found, "a profile", 100):
+            profile = read_record(Profile, json.loads(json.dumps(found)))
+            for part in profile_parts(profile, "a profile", 100):
                 console().print(part)
     assert sorted(folder.rglob("*")) == before
 

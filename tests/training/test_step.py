@@ -20,6 +20,8 @@ from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.hlo.schedule import ATTENTION
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import bench_cases
 from stripectl.runner.meshes import every_mesh, promising_plans
@@ -92,9 +94,9 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
     got: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for each in found.compiled_program["collectives"]:
-        if each["section"] != ATTENTION:
-            got[each["opcode"], tuple(each["axis"].split("+"))] += each["sent_bytes"] * each["times"]
+    for each in found.compiled_program.collectives:
+        if each.section != ATTENTION:
+            got[each.opcode, tuple(each.axis.split("+"))] += each.sent_bytes * each.times
     wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for (opcode, axes), nbytes in sent(workload, plan).items():
         scattered = opcode == "reduce-scatter"
@@ -103,7 +105,7 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     assert sum(got.values()) == pytest.approx(sum(wanted.values()), rel=0.02)
     assert set(found.step_parts) >= {ATTENTION, "projections", "feed_forward", "head", "optimizer", COMMUNICATION}
     assert found.median_s == pytest.approx(sum(found.step_parts.values()))
-    assert found.peak_bytes and found.cost_source and found.cost_source["predicted"]
+    assert found.peak_bytes and found.cost_source and found.cost_source.predicted
 
 
 HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/xla/512"
@@ -116,21 +118,22 @@ def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     with CompilerPool(silent, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts and found.cost_source, found.reason
-    opcodes = {each["opcode"] for each in found.compiled_program["collectives"] if each["section"] == ATTENTION}
+    opcodes = {each.opcode for each in found.compiled_program.collectives if each.section == ATTENTION}
     assert opcodes >= {"all-gather"}
-    assert found.cost_source["source"] == found.cost_source["softmax"]["source"] == "estimated_cycles"
-    assert found.cost_source["forward"] != found.cost_source["softmax"]["forward"]
+    assert found.cost_source.source == found.cost_source.softmax.source == "estimated_cycles"
+    assert found.cost_source.forward != found.cost_source.softmax.forward
     assert found.median_s == pytest.approx(sum(found.step_parts.values()))
 
 
 @pytest.mark.parametrize("wrong", ["linear", "softmax"])
 def test_the_worse_of_two_kinds_of_layers_is_what_a_check_says(wrong: str, monkeypatch) -> None:
-    def found(workload: Workload, *_: Any) -> dict[str, Any]:
-        return {"max_rel_error": math.nan if workload.attention == wrong else 1e-7, "reference": workload.attention}
+    def found(workload: Workload, *_: Any) -> Check:
+        error = math.nan if workload.attention == wrong else 1e-7
+        return Check(max_rel_error=error, tolerance=1e-6, reference=workload.attention)
 
     monkeypatch.setattr(verification, "check_layer", found)
     said = verification.check_attention(replace(step(), layers=4, attention="LLLS"), parse_plan(HYBRID), [])
-    assert math.isnan(said["max_rel_error"]) and said["reference"] == "linear; softmax"
+    assert math.isnan(said.max_rel_error) and said.reference == "linear; softmax"
 
 
 def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
@@ -156,8 +159,8 @@ def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
 def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     target = parse_target("v5e:2x2")
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
-    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
-    case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated", cost_source={})
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, FROM_DATASHEET)
+    case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated")
     found = simulated_step(case, hardware, [machine])
     assert found.step_parts and found.median_s == pytest.approx(sum(found.step_parts.values()))
     both, once = (simulate(workload.one_layer(each), plan, machine) for each in ("forward-backward", "forward"))
@@ -171,7 +174,7 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     assert found.bottleneck_shares and found.scaling
     # Parts of a step follow one another, and nothing hides.
     assert sum(found.bottleneck_shares.values()) == pytest.approx(0.5)
-    own = [each["median_s"] for each in found.scaling if each["seq_len"] == workload.seq_len]
+    own = [each.median_s for each in found.scaling if each.seq_len == workload.seq_len]
     assert own == [found.median_s]
     assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]
 
@@ -186,7 +189,7 @@ def test_a_models_step_follows_from_few_layers() -> None:
     whole = from_fewer_layers(case, [less, more])
     assert whole.samples_s == pytest.approx((11.5, 11.7, 11.6)) and whole.median_s == pytest.approx(11.6)
     assert whole.bytes == {"all-gather": 52} and whole.peak_bytes is None and whole.workload.layers == 22
-    assert whole.cost_source and whole.cost_source["source"] == "few_layers"
+    assert whole.cost_source and whole.cost_source.source == "few_layers"
     failed = from_fewer_layers(case, [less, replace(more, status="failed", reason="no")])
     assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
     disturbed = from_fewer_layers(case, [replace(less, samples_s=(1.0, 9.0, 1.1)), more])
@@ -243,8 +246,8 @@ def test_a_step_runs_on_two_processes_with_few_layers(here: Path) -> None:
     )
     assert code == 0 and [m.status for m in found] == ["ok", "ok"]
     for m in found:
-        assert m.check and m.check["max_rel_error"] <= m.check["tolerance"]
-        assert m.cost_source and m.cost_source["layers_run"] == list(LAYERS_RUN) and len(m.samples_s) >= 3
+        assert m.check and m.check.max_rel_error <= m.check.tolerance
+        assert m.cost_source and m.cost_source.layers_run == LAYERS_RUN and len(m.samples_s) >= 3
         assert m.tokens_per_s and m.bytes
 
 

@@ -1,6 +1,7 @@
 """Strangers that connect to host 0 are refused in one line each, and the run continues. The connections are real."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -48,6 +49,12 @@ def visit(cluster: Cluster, do: Callable[[Any], Coroutine[Any, Any, Any]], metho
     return asyncio.run(asyncio.wait_for(visitor(), 60))
 
 
+async def push(call: Any, content: bytes) -> None:
+    """Host 0 may have closed the connection before this arrives."""
+    with contextlib.suppress(ConnectionError):
+        await links.put(call, content)
+
+
 async def status(call: Any) -> grpc.StatusCode:
     while await links.next_message(call) is not None:
         pass
@@ -57,7 +64,7 @@ async def status(call: Any) -> grpc.StatusCode:
 def says(*contents: bytes) -> Callable[[Any], Coroutine[Any, Any, grpc.StatusCode]]:
     async def do(call: Any) -> grpc.StatusCode:
         for content in contents:
-            await call.write(content)
+            await push(call, content)
         return await status(call)
 
     return do
@@ -84,16 +91,16 @@ async def with_another_secret(call: Any) -> grpc.StatusCode:
 
 async def with_a_replayed_proof(call: Any) -> grpc.StatusCode:
     """The answer of another connection: its nonces were others."""
-    await call.write(bytes(32))
+    await push(call, bytes(32))
     await call.read()
-    await call.write(b"\x5a" * 32)
+    await push(call, b"\x5a" * 32)
     return await status(call)
 
 
 async def with_host_0s_own_proof(call: Any) -> grpc.StatusCode:
-    await call.write(bytes(32))
+    await push(call, bytes(32))
     answer = await call.read()
-    await call.write(answer[32:])
+    await push(call, answer[32:])
     return await status(call)
 
 
@@ -118,7 +125,7 @@ def test_a_stranger_is_turned_away_in_one_line(cluster: Cluster, warned: list[st
 
 
 def test_an_unknown_request_is_no_method_of_the_service(cluster: Cluster, warned: list[str]) -> None:
-    code = visit(cluster, says(b""), "/stripectl.Hosts/Run")
+    code = visit(cluster, status, "/stripectl.Hosts/Run")
     assert code is grpc.StatusCode.UNIMPLEMENTED
     joins(cluster)
     assert not warned
@@ -144,8 +151,8 @@ def test_a_message_that_is_sent_again_ends_its_connection(cluster: Cluster, warn
     async def repeats(call: Any) -> grpc.StatusCode:
         link = await greeted(call)
         again = link.outgoing.close(b"\0answer")
-        await call.write(again)
-        await call.write(again)
+        await push(call, again)
+        await push(call, again)
         return await status(call)
 
     assert visit(cluster, repeats) is grpc.StatusCode.UNAUTHENTICATED
@@ -178,7 +185,7 @@ def test_content_without_end_is_refused(cluster: Cluster, warned: list[str], mon
     async def never_ends(call: Any) -> grpc.StatusCode:
         link = await greeted(call)
         for _ in range(10):
-            await call.write(link.outgoing.close(links.MORE + bytes(links.MAX_PART_BYTES)))
+            await push(call, link.outgoing.close(links.MORE + bytes(links.MAX_PART_BYTES)))
         return await status(call)
 
     assert visit(cluster, never_ends) is not grpc.StatusCode.OK

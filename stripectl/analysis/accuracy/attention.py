@@ -19,6 +19,7 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.cost_entries import CostKey, Heads
 from stripectl.simulate.cost_model import CostModel, TileCost
@@ -140,7 +141,7 @@ def predicted_s(row: PublishedTime) -> float | None:
 
 def calls(row: PublishedTime, cost: TileCost) -> list[KernelCall]:
     """The calls of the kernel in the pass of a row, on a machine where only tiles take time."""
-    machine = CostModel(cost, cost, 0.0, math.inf, True, "published")
+    machine = CostModel(cost, cost, 0.0, math.inf, True, CostSource(source=CostOrigin.PUBLISHED))
     return [each for each in simulate(row.workload, row.plan, machine).rounds if each.passes == row.passes]
 
 

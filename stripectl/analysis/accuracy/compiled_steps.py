@@ -10,7 +10,7 @@ scores.
 import json
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from stripectl.core.kernel import kernels
 from stripectl.core.plan import parse_plan
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
+from stripectl.results.compiled_program import CompiledProgram
+from stripectl.results.records import read_record
 from stripectl.simulate.cost_tables import shipped_costs
 from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.training_step import StepModel, sent_beside
@@ -65,27 +67,27 @@ def measured_rows() -> tuple[MeasuredRow, ...]:
 
 
 @cache
-def programs() -> dict[tuple[str, int], dict[str, Any]]:
+def programs() -> dict[tuple[str, int], CompiledProgram]:
     """The compiler's facts, by plan and length."""
     content = json.loads((data_folder("profiles") / "compiled" / FILE).read_text())
-    return {(each["plan"], each["seq_len"]): each for each in content}
+    return {(each["plan"], each["seq_len"]): read_record(CompiledProgram, each) for each in content}
 
 
 def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> float:
     """Seconds of a step, where attention has the tiles of the paper's kernel or of stripectl's."""
-    facts, target = programs()[text, seq_len], parse_target(TARGET)
+    program, target = programs()[text, seq_len], parse_target(TARGET)
     workload, plan = step_workload(model, seq_len), parse_plan(text)
     assert plan.tile
     wired = place_mesh(target, plan.mesh or ())
     known = shipped_costs(target.hardware, workload, plan)
-    machine = compiled_cost_model(target.hardware, workload, plan, facts, wired, known)
+    machine = compiled_cost_model(target.hardware, workload, plan, program, wired, known)
     if as_paper:
         peak = datasheet_cost_model(target.hardware, workload, plan.tile, wired, kernel=kernels[KERNEL])
         theirs = with_kernel(peak, paper_kernel()[HARDWARE])
         machine = replace(machine, forward=theirs.forward, backward=theirs.backward)
     clock = target.hardware.figures["clock_hz"]
-    beside = {name: cycles / clock for name, cycles in facts["beside"].items()}
-    return StepModel(workload, plan, [machine], beside, sent_beside(facts["collectives"], plan)).timed().seconds
+    beside = {name: cycles / clock for name, cycles in (program.beside or {}).items()}
+    return StepModel(workload, plan, [machine], beside, sent_beside(program.collectives, plan)).timed().seconds
 
 
 def compiled_errors() -> list[CompiledSpeedUpAccuracy]:

@@ -11,6 +11,7 @@ from stripectl.errors import BadInput
 from stripectl.export.integration import Integration, Job, Snippet, next_multiple, not_training
 from stripectl.hardware.placement import slices_spanned
 from stripectl.results.measurement import Measurement
+from stripectl.util.json import Json
 
 VERSION = "0.2.5"
 FLAGS = {"data": "data", "fsdp": "fsdp", "ring": "context", "ulysses": "context_usp_ulysses", "tensor": "tensor"}
@@ -111,7 +112,7 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _shape(job: Job) -> dict[str, Any]:
+def _shape(job: Job) -> dict[str, Json]:
     work = job.work
     found = {
         "hardware": job.kind,
@@ -138,13 +139,13 @@ def per_device(batch: int, devices: int) -> float:
     return value
 
 
-def _mesh(job: Job) -> dict[str, Any]:
+def _mesh(job: Job) -> dict[str, Json]:
     plan, target = job.plan, job.target.load()
     name, balanced = strategy(job), plan.layout != "contiguous" and plan.size("ring") > 1
     flags = FLAGS | ({"ulysses": "context"} if name == "ulysses" else {})
     spans = slices_spanned(target, plan.mesh or ())
     axes = [axis for axis in AXES if axis in flags and (plan.size(axis) > 1 or axis in (*BATCH_AXES, "tensor"))]
-    found: dict[str, Any] = {f"ici_{flags[axis]}_parallelism": plan.size(axis) // spans.get(axis, 1) for axis in axes}
+    found: dict[str, Json] = {f"ici_{flags[axis]}_parallelism": plan.size(axis) // spans.get(axis, 1) for axis in axes}
     if target.slices > 1:
         found |= {f"dcn_{flags[axis]}_parallelism": spans.get(axis, 1) for axis in axes}
     found |= {"context_parallel_strategy": name, "context_parallel_load_balance": balanced}
@@ -153,7 +154,7 @@ def _mesh(job: Job) -> dict[str, Any]:
     return found
 
 
-def _data(job: Job) -> dict[str, Any]:
+def _data(job: Job) -> dict[str, Json]:
     """Packing, and a packed data set: the synthetic one is not packed, and a striped ring on it has a wrong mask."""
     starts = job.work.starts
     if starts is None and (job.plan.layout != "striped" or job.kind == "tpu"):
@@ -162,10 +163,10 @@ def _data(job: Job) -> dict[str, Any]:
     return {"packing": True, **limit, "dataset_type": "grain", "grain_train_files": '"$GRAIN_TRAIN_FILES"'}
 
 
-def _kernel(job: Job) -> dict[str, Any]:
+def _kernel(job: Job) -> dict[str, Json]:
     """Flags of splash: Tokamax's for ring, ulysses and usp, JAX's for all_gather."""
     plan, tokamax = job.plan, strategy(job) != "all_gather"
-    found: dict[str, Any] = {"use_tokamax_splash": tokamax}
+    found: dict[str, Json] = {"use_tokamax_splash": tokamax}
     if strategy(job) in ("ring", "usp") and plan.unroll > 1:
         found["ring_scan_unroll"] = 0 if plan.unroll >= plan.size("ring") - 1 else plan.unroll
     if not tokamax:

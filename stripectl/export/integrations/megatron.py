@@ -3,11 +3,10 @@
 PyTorch (2.20.2, `dot_product_attention/context_parallel.py`), which always gives each device two chunks (zigzag).
 """
 
-from typing import Any
-
 from stripectl.core.workload import STEP
 from stripectl.export.integration import Integration, Job, Snippet, batch_per_group, next_multiple, not_training
 from stripectl.results.measurement import Measurement
+from stripectl.util.json import Json
 
 VERSION = "0.19.2"
 AXES = {"data", "fsdp", "ring", "ulysses", "tensor"}
@@ -60,7 +59,7 @@ def _sizes_unsupported(job: Job, kind: str) -> str | None:
 
 def write(job: Job, m: Measurement) -> Snippet:
     work, plan, kind = job.work, job.plan, communication(job)
-    found: dict[str, Any] = {
+    found: dict[str, Json] = {
         "seq-length": work.seq_len,
         "max-position-embeddings": work.seq_len,
         "micro-batch-size": batch_per_group(job),

@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import fields
-from typing import Any
 
 import yaml
 
@@ -12,14 +11,15 @@ from stripectl.core.workload import STEP, Workload, format_length
 from stripectl.export.integration import Integration, Job, Snippet
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import profile_names
+from stripectl.util.json import Json
 
 OPTIONS = {"features": "feature-map"}  # of the command line, where a field has another name
 
 
-def plan_options(m: Measurement) -> dict[str, Any]:
+def plan_options(m: Measurement) -> dict[str, Json]:
     """Options of `stripectl bench`, by name, that compute the same measurement again."""
     work = m.workload
-    shape: dict[str, Any] = {"model": work.model}
+    shape: dict[str, Json] = {"model": work.model}
     if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
         shape |= {"v-head-dim": work.v_head_dim} if work.v_head_dim else {}
@@ -51,7 +51,7 @@ def command_line(m: Measurement) -> str:
     return shlex.join(["stripectl", "bench", *words])
 
 
-def not_in_profile(work: Workload) -> dict[str, Any]:
+def not_in_profile(work: Workload) -> dict[str, Json]:
     """The workload's layers and attention where they differ from its model's profile; all of them for a model from a
     file, which is not read again."""
     if work.model in profile_names("models"):

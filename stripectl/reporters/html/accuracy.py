@@ -1,7 +1,7 @@
 """The accuracy of predictions: simulations compared with measurements in this run, and this run's results compared with
 a paper's measurements."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -14,6 +14,9 @@ from stripectl.reporters.html.charts import (
     INK,
     NARROW,
     SHAPES,
+    Chart,
+    ChartGroup,
+    Section,
     chart,
     chart_table,
     section,
@@ -40,20 +43,20 @@ PAPER_COLUMNS = ("hardware", "model", "mesh", "tokens", "method", "paper", "here
 MAX_ROWS = 80  # rows and marks
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     works: dict[Workload, list[SimulatedAndMeasured]] = {}
     for pair in simulated_and_measured(shown):
         works.setdefault(pair.measured.workload, []).append(pair)
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[Chart]] = {}
     for work, own in works.items():
         groups.setdefault(workload_label(work), []).append(_of_pairs(own))
     if found := [each for each in published_comparisons(shown) if each.published]:
         groups["Training steps, striped over contiguous, compared with Brandon et al. 2023"] = [_of_paper(found)]
-    made = [{"title": title, "charts": charts} for title, charts in groups.items()]
+    made: list[ChartGroup] = [{"title": title, "charts": charts} for title, charts in groups.items()]
     return section("predicted", "Predictions", TITLE, INTRO, made, ABSENT)
 
 
-def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> dict[str, Any]:
+def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> Chart:
     work = found[0].measured.workload
     unit, size = unit_of(max(pair.measured.median_s or 0.0 for pair in found), SECONDS)
     marks = [
@@ -97,7 +100,7 @@ def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> dict[str, Any]:
     )
 
 
-def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
+def _of_paper(found: Sequence[Any]) -> Chart:
     every, found = len(found), found[:MAX_ROWS]
     rows = [
         (
@@ -139,7 +142,7 @@ def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
     )
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG: both axes with one scale, logarithmic for values far apart, and the line of equality."""
     values = [mark[name] for mark in chart["marks"] for name in ("x", "y")]
     ends = [min(values) / 1.2, max(values) * 1.2]

@@ -4,14 +4,14 @@ A measured bar is solid and a predicted bar pale, and the mark at its end has th
 measured and predicted, the prediction is a mark in the same row. The answer has the accent colour.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, QUIET, svg, tip, tip_channel
-from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, spread_cell
-from stripectl.results.labels import plan_label
+from stripectl.reporters.html.charts import COLOURS, INK, QUIET, Chart, ChartRow, MarkLook, svg, tip, tip_channel
+from stripectl.reporters.terminal.tables import MARKS, spread_cell
+from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 
@@ -28,7 +28,7 @@ def bar(
     ends: Sequence[float] | None = None,
     best: bool = False,
     predicted: float | None = None,
-) -> dict[str, Any]:
+) -> ChartRow:
     """A bar of a chart; `ends` are the ends of its interval, `predicted` is a prediction for the same plan."""
     low, high = ends or (None, None)
     mark = MARKS.get(m.method, "?")
@@ -47,13 +47,13 @@ def bar(
     }
 
 
-def time_bar(order: int, m: Measurement, size: float, name: str = "", **given: Any) -> dict[str, Any]:
+def time_bar(order: int, m: Measurement, size: float, name: str = "", **given: Any) -> ChartRow:
     """The bar of a time, in a unit of `size` seconds."""
     ends = [end / size for end in m.ci95_s] if m.ci95_s else None
     return bar(order, name or plan_label(m), m, (m.median_s or 0.0) / size, spread_cell(m), ends, **given)
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG. `bars` are as from `bar`, in the unit of `axis`; `rule` is {value, words} or None."""
     bars = chart["bars"]
     rule = chart["rule"]
@@ -70,7 +70,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     boxes = base.mark_bar(height=14, yOffset=11).encode(
         x=value, color=ink, fillOpacity=alt.condition(ran, alt.value(1), alt.value(0.5)), description=tip_channel()
     )
-    text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "limit": width}
+    text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": width})
     known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")
     layers = [
         boxes,

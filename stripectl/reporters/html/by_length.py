@@ -1,11 +1,10 @@
 """The best scheme at each length: a map of all comparisons in a run, the winners, and notes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from stripectl.analysis.by_length import SchemesByLength, schemes_by_length
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import chart, chart_table, section, tip
+from stripectl.reporters.html.charts import Chart, ChartGroup, ChartRow, Section, chart, chart_table, section, tip
 from stripectl.reporters.html.heatmap import fullness
 from stripectl.reporters.html.scheme_map import scheme_map
 from stripectl.reporters.terminal import by_length
@@ -26,13 +25,13 @@ COLUMNS = ("tokens", "scheme", "over the winner", "time", "method", "memory", "p
 SATURATED_RATIO = 4.0  # larger ratios have the same colour
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     """The comparisons of a run, all passes of one workload and target together, with a chart and the winners of each,
     and notes; notes about a single pass name it."""
     titles: dict[str, list[SchemesByLength]] = {}
     for contest in schemes_by_length(shown):
         titles.setdefault(by_length.workload_title(contest), []).append(contest)
-    groups = [
+    groups: list[ChartGroup] = [
         {"title": title, "charts": [scheme_map(those), *map(_chart, those)], "notes": _notes(those)}
         for title, those in titles.items()
     ]
@@ -47,7 +46,7 @@ def _notes(those: Sequence[SchemesByLength]) -> list[str]:
     return [note if len(passes) == len(those) else f"{', '.join(passes)}: {note}" for note, passes in said.items()]
 
 
-def _chart(contest: SchemesByLength) -> dict[str, Any]:
+def _chart(contest: SchemesByLength) -> Chart:
     cells = [_cell(contest, at, name) for at in range(len(contest.lengths)) for name in contest.schemes]
     lengths = [format_length(each.seq_len) for each in contest.lengths]
     rows = [
@@ -81,11 +80,11 @@ def _chart(contest: SchemesByLength) -> dict[str, Any]:
     )
 
 
-def _cell(contest: SchemesByLength, at: int, scheme: str) -> dict[str, Any]:
+def _cell(contest: SchemesByLength, at: int, scheme: str) -> ChartRow:
     """The cell of a scheme at the length with index `at`."""
     length = contest.lengths[at]
     cell, words = length.cells.get(scheme), by_length.cell_words(length, scheme)
-    known: dict[str, Any] = {"plan": NOTHING, "method": None, "memory": NOTHING, "reason": "", "time": NOTHING}
+    known: ChartRow = {"plan": NOTHING, "method": None, "memory": NOTHING, "reason": "", "time": NOTHING}
     ratio = None
     if cell and cell.best:
         best, ratio = cell.best, cell.ratio

@@ -6,8 +6,8 @@ the page's own colour, so a chart is legible in light and dark; every colour com
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 import altair as alt
 import vl_convert
@@ -79,32 +79,85 @@ MAX_TABLE_ROWS = 64  # of a table
 MAX_GROUPS, MAX_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
 
 
+class ChartTable(TypedDict):
+    """Rows of text with the names of their columns: which columns are numbers, why cells say n/a, and the number of
+    rows that are not shown."""
+
+    columns: list[str]
+    numbers: list[bool]
+    rows: list[list[str]]
+    lacking: list[str]
+    left_out: int
+
+
+class MoreTable(TypedDict):
+    """A further table of a chart."""
+
+    title: str
+    table: ChartTable
+    open: bool
+
+
+class Chart(dict[str, Any]):
+    """A chart of the page: `kind` names its drawing; keys that `chart` does not set are the drawing's arguments."""
+
+
+class ChartGroup(TypedDict):
+    """Charts of one workload."""
+
+    title: str
+    charts: list[Chart]
+    left_out: NotRequired[int]
+    notes: NotRequired[list[str]]
+
+
+class Section(TypedDict):
+    """A section of the page: its groups of charts, or in `absent` why there are none."""
+
+    id: str
+    nav: str
+    panels: int
+    title: str
+    intro: str
+    groups: list[ChartGroup]
+    left_out: int
+    absent: str
+
+
+class MarkLook(dict[str, Any]):
+    """Arguments of a mark of Altair, which has types of its own for each."""
+
+
+ChartRow: TypeAlias = dict[str, Any]  # a row of data that a drawing reads, by the names of Altair's channels
+PageContext: TypeAlias = dict[str, object]  # what a template shows, by name: it is read by Jinja alone
+
+
 def chart(
     kind: str,
     title: str,
     subject: str,
     methods: Iterable[str],
     label: str,
-    table: Mapping[str, Any],
+    table: ChartTable,
     note: str = "",
-    more: Sequence[Mapping[str, Any]] = (),
+    more: Sequence[MoreTable] = (),
     **shown: Any,
-) -> dict[str, Any]:
+) -> Chart:
     """A chart: `kind` names its drawing, `title` is the question that it answers, `subject` the plan or workload,
     `label` the text for a screen reader, `table` the content as numbers, `more` further tables {title, table, open},
     and `shown` the arguments of the drawing."""
     known = set(methods)
-    return {
-        "kind": kind,
-        "title": title,
-        "subject": subject,
-        "methods": [*(each for each in METHODS if each in known), *sorted(known - {*METHODS})],
-        "label": label,
-        "table": table,
-        "note": note,
-        "more": list(more),
+    return Chart(
+        kind=kind,
+        title=title,
+        subject=subject,
+        methods=[*(each for each in METHODS if each in known), *sorted(known - {*METHODS})],
+        label=label,
+        table=table,
+        note=note,
+        more=list(more),
         **shown,
-    }
+    )
 
 
 def section(
@@ -112,16 +165,16 @@ def section(
     nav: str,
     title: str,
     intro: str,
-    groups: Sequence[Mapping[str, Any]],
+    groups: Sequence[ChartGroup],
     absent: str,
     most: tuple[int, int] = (MAX_GROUPS, MAX_CHARTS),
-) -> dict[str, Any]:
+) -> Section:
     """A section of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why there are
     none, and what to run. `most` is the number of groups that are drawn, the longest sequences, which come
     first, and the number of charts of each."""
     longest = sorted(range(len(groups)), key=lambda at: -max(each.get("seq_len", 0) for each in groups[at]["charts"]))
     drawn = [groups[at] for at in longest[: most[0]]]
-    shown = [
+    shown: list[ChartGroup] = [
         {
             "title": group["title"],
             "charts": group["charts"][: most[1]],
@@ -142,12 +195,12 @@ def section(
     }
 
 
-def grouped_by(parts: Iterable[Mapping[str, Any]], key: str = "charts") -> list[dict[str, Any]]:
-    """Parts of the page with the same `group` together, in the order of their first occurrence."""
-    titles: dict[str, list[Mapping[str, Any]]] = {}
+def grouped_by(parts: Iterable[Chart]) -> list[ChartGroup]:
+    """Charts with the same `group` together, in the order of their first occurrence."""
+    titles: dict[str, list[Chart]] = {}
     for part in parts:
         titles.setdefault(part["group"], []).append(part)
-    return [{"title": title, key: members} for title, members in titles.items()]
+    return [{"title": title, "charts": members} for title, members in titles.items()]
 
 
 def chart_table(
@@ -156,7 +209,7 @@ def chart_table(
     words: Iterable[str],
     total: int = 0,
     most: int = MAX_TABLE_ROWS,
-) -> dict[str, Any]:
+) -> ChartTable:
     """Rows with the names of their columns; columns in `words` are not numbers. `total` is the full number of rows,
     where these are a part."""
     found, words = [list(row) for row in rows], set(words)

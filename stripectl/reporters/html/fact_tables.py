@@ -2,12 +2,14 @@
 and the sources of its times."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
+from stripectl.reporters.html.charts import PageContext
 from stripectl.reporters.html.cost_sources import cost_source_rows
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import noise_warnings
 from stripectl.results.run import Run
+from stripectl.util.json import JsonObject
 from stripectl.util.units import NOTHING, in_unit
 
 FIELD_NAMES = {
@@ -28,7 +30,14 @@ FIELD_NAMES = {
 }
 
 
-def environment_rows(run: Run) -> list[dict[str, Any]]:
+class FactTable(TypedDict):
+    """Names and values, in the unit that a name ends in."""
+
+    title: str
+    rows: list[tuple[str, str]]
+
+
+def environment_rows(run: Run) -> list[FactTable]:
     """The environment of a run, without its warnings."""
     return fact_rows({name: value for name, value in run.environment.items() if name != "warnings"})
 
@@ -39,7 +48,7 @@ def warnings_of(run: Run) -> list[str]:
     return [*(map(str, found) if isinstance(found, list) else [str(found)]), *noise_warnings(run.measurements)]
 
 
-def cost_source_facts(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+def cost_source_facts(shown: Sequence[Measurement]) -> list[PageContext]:
     """The sources of simulated times, each calibration once, with the number of measurements that use it."""
     return [
         {"source": source, "text": text, "facts": fact_rows(detail), "used_by": count}
@@ -47,14 +56,14 @@ def cost_source_facts(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     ]
 
 
-def fact_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+def fact_rows(content: JsonObject) -> list[FactTable]:
     """Nested data as small tables of (name, value): one for the plain values, and one for each mapping in it."""
     plain = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
     parts = [("", plain), *((name, value) for name, value in content.items() if isinstance(value, Mapping))]
     return [{"title": field_name(name), "rows": rows} for name, part in parts if (rows := _rows(part))]
 
 
-def _rows(content: Mapping[str, Any], under: str = "") -> list[tuple[str, str]]:
+def _rows(content: JsonObject, under: str = "") -> list[tuple[str, str]]:
     rows = []
     for name, value in content.items():
         label = f"{under}{field_name(name)}"

@@ -1,111 +1,78 @@
 """The first screen: the question, its answer, the main figures with their methods, the confidence, a chart of the plans
 that matter, and the limits of the best plan."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from stripectl.analysis.confidence import LEVELS
 from stripectl.analysis.ranking import Ranking, contenders, rankings
 from stripectl.analysis.striped_attention_paper import published_comparisons
-from stripectl.core.workload import STEP, Workload
+from stripectl.core.workload import STEP
 from stripectl.reporters.html.bar_chart import time_bar
-from stripectl.reporters.html.charts import chart, chart_table
+from stripectl.reporters.html.charts import Chart, ChartRow, PageContext, chart, chart_table
 from stripectl.reporters.html.speedup import drawn_values, speed_up_chart
 from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound, measurement_set, simulation_of
+from stripectl.results.recommendation import Recommendation, Statement
 from stripectl.simulate.cost_model import PARTS
-from stripectl.util.units import NOTHING, SECONDS, duration, nbytes, rate, times, unit_of, with_interval
+from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 
 MAX_PLANS = 6  # of the chart
 HERO = 760  # pixels of its drawing on a wide screen
 MIN_SHARE = 0.005  # of a part that is drawn
 
 
-class Fact(NamedTuple):
-    """A figure: its name, its value, its method, and a line about it."""
-
-    name: str
-    value: str
-    method: str | None
-    note: str
-
-
-def first_screen(found: Mapping[str, Any], shown: Sequence[Measurement]) -> dict[str, Any]:
-    """The content of the first screen, from a recommendation `found` in the measurements of a run."""
+def first_screen(found: Recommendation, shown: Sequence[Measurement]) -> PageContext:
+    """Everything that the first screen shows of a recommendation `found` in the measurements of a run."""
     ranked = rankings(shown)
-    work = Workload.from_json(found["workload"])
-    ranking = next(each for each in ranked if each.workload == work and str(each.best.target) == found["target"])
+    work = found.workload
+    ranking = next(each for each in ranked if each.workload == work and each.best.target == found.target)
     return {
-        "question": found["question"],
-        "answer": found["answer"],
-        "plan": found["plan"],
+        "question": found.question,
+        "answer": found.answer,
+        "plan": str(found.plan),
         "workload": workload_label(work),
-        "facts": list(facts(found)),
-        "confidence": found["confidence"] | {"levels": LEVELS},
+        "facts": facts(found),
+        "confidence": found.confidence,
+        "levels": LEVELS,
         "limits": limits(found),
         "chart": hero(ranking, ranked, shown) | {"wide": HERO},
-        "use": found["use"],
-        "reasons": found["reasons"],
+        "use": found.use or {},
+        "reasons": found.reasons,
     }
 
 
-def facts(found: Mapping[str, Any]) -> Iterator[Fact]:
+def facts(found: Recommendation) -> list[Statement]:
     """Time, gain and memory."""
-    yield Fact(
-        "time",
-        with_interval(found["median_s"], found["ci95_s"]),
-        found["method"],
-        rate(found["tokens_per_s"], "tokens/s"),
-    )
-    gain, bound = found["gain"], found["bound"] or {}
-    if gain:
-        note = f"95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f}" if gain["ci95"] else ""
-        if bound.get("above"):
-            note = f"{bound['above']} ({times(bound['attention_only'])})"
-        elif bound.get("reached"):
-            note = "; ".join(filter(None, [note, f"bound {times(bound['attention_only'])}"]))
-        yield Fact("gain", times(gain["value"]), found["method"], note or f"over {gain['over'].partition('@')[0]}")
-    else:
-        yield Fact("gain", NOTHING, None, "the other plans are compared with this plan")
-    needs, has = found["peak_bytes"], found["hbm_bytes"]
-    if needs:
-        of = f"{needs / has:.0%} of the {nbytes(has)} of a device" if has else "per device"
-        yield Fact("memory", nbytes(needs), found["method"], of)
-    else:
-        yield Fact("memory", NOTHING, None, "neither measured nor compiled here")
+    unknown = Statement(name="memory", text="", value=NOTHING, note="neither measured nor compiled here")
+    return [found.statement(name) or unknown for name in ("time", "gain", "memory")]
 
 
-def limits(found: Mapping[str, Any]) -> dict[str, Any] | None:
+def limits(found: Recommendation) -> PageContext | None:
     """The parts of the machine, by the time that each would save if it were twice as fast, as shares of their sum; or
     the `parts` of a training step by their time."""
-    shares, steps = found["bottleneck_shares"] or {}, found["step_parts"] or {}
+    shares, said, parts = found.bottleneck_shares or {}, found.statement("bound by"), found.statement("parts")
     total = sum(shares.values())
-    if not total:
+    if not total or said is None:
         return None
-    first = found["bound_by"]
     segments, low = [], 0.0
     for part in PARTS:
         share = shares.get(part, 0.0)
         if share / total >= MIN_SHARE:
             segments.append({"part": part, "low": 100 * low, "share": 100 * share / total, "saves": f"{share:.0%}"})
             low += share / total
-    took = sum(steps.values())
     return {
-        "first": first,
-        "sentence": f"If {first} were twice as fast, the plan would take {shares[first]:.0%} less time.",
+        "first": said.value,
+        "sentence": said.note,
         "segments": segments,
-        "method": found["limits_method"],
-        "steps": ", ".join(
-            f"{name.replace('_', ' ')} {seconds / took:.0%}"
-            for name, seconds in steps.items()
-            if seconds and seconds / took >= MIN_SHARE
-        ),
+        "method": said.method,
+        "steps": parts and parts.text,
     }
 
 
-def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measurement]) -> dict[str, Any]:
+def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measurement]) -> Chart:
     """Speed-ups over the lengths of the run where it has several, else the plans that matter with their bound."""
     work = ranking.workload
     lengths = {each.workload.seq_len for each in ranked if each.workload.without("seq_len") == work.without("seq_len")}
@@ -115,11 +82,11 @@ def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measuremen
         drawn = speed_up_chart(ranking, ranked, papers, mesh if papers else None)
         if drawn:
             values = drawn_values(drawn)
-            return drawn | {"domain": [min(values), max(values)]}
+            return Chart({**drawn, "domain": [min(values), max(values)]})
     return plans_chart(ranking)
 
 
-def plans_chart(ranking: Ranking) -> dict[str, Any]:
+def plans_chart(ranking: Ranking) -> Chart:
     """The best plan, plans that may be as fast, the baseline of speed-ups, and the best plan of each scheme and
     layout."""
     best, run = ranking.best, measurement_set(ranking.members)
@@ -164,20 +131,20 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
         kinds.setdefault((m.plan.scheme, m.plan.layout), m)
     several = len(kinds) > 1
     found = list(kinds.values())[:MAX_PLANS] if several else list(ranking.rivals[:MAX_PLANS])
-    over = ranking.best.speedup and ranking.best.speedup["over"]
-    base = next((m for m in ranking.rivals if str(m.plan) == over), None)
+    over = ranking.best.speedup and ranking.best.speedup.over
+    base = next((m for m in ranking.rivals if m.plan == over), None)
     if base is not None and all(m is not base for m in found):
         found = [*found[: MAX_PLANS - 1], base]
     return sorted(found, key=lambda m: (m is not ranking.best, m.median_s or 0.0))
 
 
-def bound_rule(ranking: Ranking, size: float) -> dict[str, Any] | None:
+def bound_rule(ranking: Ranking, size: float) -> ChartRow | None:
     """The least time that the balance of tiles allows for the best plan, from the time of its baseline. None where the
     baseline has another mesh, scheme or tile: then more than the layout differs, and the bound does not hold."""
     best = ranking.best
-    over = best.speedup["over"] if best.speedup else None
-    base = next((m for m in contenders(ranking.members) if str(m.plan) == over), None)
-    most = (best.bound or {}).get("layer") if best.workload.passes == STEP else attention_bound(best)
+    over = best.speedup.over if best.speedup else None
+    base = next((m for m in contenders(ranking.members) if m.plan == over), None)
+    most = (best.bound.layer if best.bound else None) if best.workload.passes == STEP else attention_bound(best)
     if not base or not base.median_s or not most or replace(base.plan, layout=best.plan.layout) != best.plan:
         return None
     return {"value": base.median_s / most / size, "words": f"bound {times(most)}: {duration(base.median_s / most)}"}

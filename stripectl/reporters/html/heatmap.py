@@ -2,12 +2,11 @@
 text says the same, so that no colour is needed."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, svg, tip_channel
+from stripectl.reporters.html.charts import COLOURS, INK, Chart, MarkLook, svg, tip_channel
 
 WIDEST, NARROWEST, TALL = 92, 50, 36  # pixels of a cell
 FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's text stays legible on both
@@ -21,7 +20,7 @@ def fullness(ratio: float | None, wins: bool, far: float) -> float:
     return FAINTEST + (FULLEST - FAINTEST) * near
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG. `cells` are {across, down, first, second, wins, fullness}, with the text of a cell in two lines; `across`
     and `down` are {title, order, side} of an axis."""
     across, down = chart["across"], chart["down"]
@@ -34,7 +33,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         ),
         y=alt.Y("down:N", title=down["title"], sort=down["order"], axis=alt.Axis(labelLimit=0)),
     )
-    look: dict[str, Any] = {"fill": COLOURS[0], "stroke": INK, "cornerRadius": 3}
+    look = MarkLook({"fill": COLOURS[0], "stroke": INK, "cornerRadius": 3})
     squares = base.mark_rect(**look).encode(
         fillOpacity=alt.FillOpacity("fullness:Q", scale=None),
         strokeWidth=alt.condition("datum.wins", alt.value(2), alt.value(0.5)),

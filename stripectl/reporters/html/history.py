@@ -5,9 +5,8 @@ begins, with its size; a cross for a run without a time; a tick below where the 
 one before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import altair as alt
 
@@ -19,6 +18,10 @@ from stripectl.reporters.html.charts import (
     COLOURS,
     INK,
     MAX_GROUPS,
+    Chart,
+    ChartRow,
+    MarkLook,
+    Section,
     chart,
     chart_table,
     grouped_by,
@@ -44,7 +47,7 @@ CHART_PIXELS = 200  # height
 NEW_ALONE = "{} of this run's plans are new in the history, or on this machine."
 
 
-def of_run(past: Sequence[Run] | None) -> dict[str, Any]:
+def of_run(past: Sequence[Run] | None) -> Section:
     """The history section for the last of these runs; None means no history. Plans that changed come first, then those
     of the strongest method."""
     every = series_of(past or (), METRICS["time"])
@@ -58,7 +61,7 @@ def of_run(past: Sequence[Run] | None) -> dict[str, Any]:
     return section("history", "History", TITLE, INTRO, groups, absent, (MAX_GROUPS, MAX_CHARTS))
 
 
-def _chart(series: Series) -> dict[str, Any]:
+def _chart(series: Series) -> Chart:
     m, (low, high) = series.newest.measurement, series.span
     unit, size = unit_of(max(series.values), SECONDS)
     told = [history_text.change_since(change, series) for change in series.changes]
@@ -97,14 +100,14 @@ def _sign(ratio: float | None) -> str:
     return NOTHING if ratio is None else f"{ratio:+.1%}"
 
 
-def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> dict[str, Any]:
+def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> ChartRow:
     ends = series.metric.ci95(point.measurement) if point.value is not None else None
     low, high = (end / size for end in ends) if ends else (None, None)
     value = None if point.value is None else point.value / size
     return {"at": at, "value": value, "low": low, "high": high, "new": bool(point.marks)}
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG. `marks` are {at, value, low, high, new}, with runs numbered from 1; `levels` {at, to, value}; `rules` {at,
     words} where a level begins; `span` is the smallest range of the axis, and `ran` says whether the times were
     measured."""
@@ -126,9 +129,9 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         alt.Chart(alt.Data(values=list(chart[name]))).encode(x=x) for name in ("marks", "levels", "rules")
     )
     timed = marks.transform_filter("isValid(datum.value)").encode(y=y)
-    look: dict[str, Any] = {"color": COLOURS[0], "opacity": 1} | ({"fill": COLOURS[0]} if chart["ran"] else {})
+    look = MarkLook({"color": COLOURS[0], "opacity": 1} | ({"fill": COLOURS[0]} if chart["ran"] else {}))
     intervals = timed.transform_filter("isValid(datum.low)").encode(y=alt.Y("low:Q"), y2="high:Q")
-    text: dict[str, Any] = {"align": "left", "baseline": "top", "dx": 3, "fontSize": 11, "color": INK}
+    text = MarkLook({"align": "left", "baseline": "top", "dx": 3, "fontSize": 11, "color": INK})
     layers = [
         levels.mark_rule(color=INK, strokeWidth=1.5, opacity=0.6).encode(x2="to:Q", y=y),
         rules.mark_rule(color=COLOURS[1], strokeWidth=1.5, strokeDash=[5, 3]),

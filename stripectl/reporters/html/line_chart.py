@@ -5,12 +5,24 @@ Bounds are dotted, limits are dashed rules with a text.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, NARROW, PANEL, SHAPES, svg, tip_channel
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    FONT_SIZE,
+    INK,
+    NARROW,
+    PANEL,
+    SHAPES,
+    Chart,
+    ChartRow,
+    MarkLook,
+    svg,
+    tip_channel,
+)
 
 MAX_SERIES = len(COLOURS)
 MAX_TICKS = 8
@@ -22,7 +34,7 @@ TOKENS = (
 )
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG. `points` are {tokens, value, series, method, low, high, tip}, `series` has their names in the order of their
     colours, `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} are refused plans, `stars`
     {tokens, value} are published values, and `rules` {value, words} apply to every length. `log` selects the scale of
@@ -56,7 +68,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     shape = alt.Shape("series:N", scale=alt.Scale(domain=series, range=list(SHAPES[: len(series)])), legend=legend)
     ran, answer = "datum.method == 'measured'", f"datum.series == {json.dumps(chart.get('focus') or '')}"
 
-    def of(rows: Sequence[Mapping[str, Any]]) -> Any:
+    def of(rows: Sequence[ChartRow]) -> Any:
         return alt.Chart(alt.Data(values=list(rows))).encode(x=across)
 
     base = of(chart["points"]).encode(y=up, color=colour)
@@ -69,7 +81,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     layers.append(dotted.mark_line(strokeWidth=1.5, strokeDash=[1, 3]))
     if chart["dotted"]:
         last = max(chart["dotted"], key=lambda row: (row["tokens"], row["value"]))
-        named: dict[str, Any] = {"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK}
+        named = MarkLook({"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK})
         layers.append(of([last | {"words": "bound"}]).mark_text(**named).encode(y=up, text="words:N"))
     bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5)
     layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
@@ -83,7 +95,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     for rule in chart["rules"]:
         line = alt.Chart(alt.Data(values=[rule])).encode(y=up)
         layers.append(line.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7))
-        text: dict[str, Any] = {"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK}
+        text = MarkLook({"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK})
         layers.append(line.mark_text(x=4, **text).encode(text="words:N"))
     tall = 300 if width > PANEL else 240 if width == PANEL else 220
     return svg(alt.layer(*layers).properties(width=width - 56, height=tall))

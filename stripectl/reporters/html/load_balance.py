@@ -4,13 +4,24 @@ As Figures 2 and 3 of Brandon et al. 2023, from the counted tiles.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import altair as alt
 
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, PANEL, chart, chart_table, section, svg
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    FONT_SIZE,
+    INK,
+    PANEL,
+    Chart,
+    MarkLook,
+    Section,
+    chart,
+    chart_table,
+    section,
+    svg,
+)
 from stripectl.results.measurement import Measurement
 
 TITLE = "Which device works in which round?"
@@ -27,12 +38,12 @@ DARK = 0.6  # share of the most tiles above which a number has the other text co
 PIXELS = 4  # the size of a Vega symbol whose path is in pixels
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     """One chart per scheme and layout; charts of one workload and mesh share a scale. Both passes use the same ring, so
     one chart is drawn for both; with several tiles it shows the fastest plan."""
     groups: dict[tuple[str, str], dict[tuple[str, str], Measurement]] = {}
     for m in shown:
-        if m.status != "ok" or not m.tiles or not m.tiles.get("per_round") or m.devices == 1:
+        if m.status != "ok" or not m.tiles or not m.tiles.per_round or m.devices == 1:
             continue
         plan, work = m.plan, m.workload
         mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
@@ -42,7 +53,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
             group[plan.scheme, plan.layout] = m
     made = []
     for (title, mesh), group in groups.items():
-        counts = [(m, m.tiles["per_round"]) for _, m in sorted(group.items(), key=_as_in_papers) if m.tiles]
+        counts = [(m, m.tiles.per_round) for _, m in sorted(group.items(), key=_as_in_papers) if m.tiles]
         most = max(max(map(max, per_round)) for _, per_round in counts)
         made.append({"title": f"{title}, {mesh}", "charts": [_chart(m, each, most) for m, each in counts]})
     return section("work", "Work", TITLE, INTRO, made, ABSENT, MAX_GROUPS_AND_CHARTS)
@@ -54,7 +65,7 @@ def _as_in_papers(item: tuple[tuple[str, str], Measurement]) -> tuple[bool, str,
     return scheme != "ring", scheme, layout
 
 
-def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dict[str, Any]:
+def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> Chart:
     plan = m.plan
     devices, rounds = len(per_round), len(per_round[0])
     down, across = (-(-count // MAX_CELLS) for count in (devices, rounds))
@@ -93,7 +104,7 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dic
     )
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG: devices down, rounds across, a cell the fuller the more tiles it computes; a cell without work is an
     outline. All cells with equal counts are one path, because one mark per cell would make a page of megabytes."""
     most, rounds, devices = chart["most"], chart["rounds"], [device for device, _ in chart["rows"]]
@@ -124,8 +135,8 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     y = alt.Y("y:Q", title="device", scale=alt.Scale(domain=[high, 0], nice=False), axis=_axis(devices, tall))
     shape = alt.Shape("path:N", scale=None)
     cells = alt.Chart(alt.Data(values=marks)).encode(x=x, y=y, shape=shape)
-    full: dict[str, Any] = {"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]}
-    idle: dict[str, Any] = {"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4}
+    full = MarkLook({"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]})
+    idle = MarkLook({"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4})
     layers = [
         cells.transform_filter("datum.share > 0")
         .mark_point(**full)

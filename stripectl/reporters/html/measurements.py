@@ -1,11 +1,12 @@
 """The table of all measurements, and the details of each: samples, check, and the command that repeats it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypedDict
 
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.errors import BadInput
 from stripectl.export.integrations.yaml import command_line
+from stripectl.reporters.html.charts import PageContext
 from stripectl.reporters.terminal import tables as console
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound, over_one_device, simulation_error
@@ -42,10 +43,25 @@ class TableCell(NamedTuple):
     value: float | None = None
 
 
+class MeasurementRow(TypedDict):
+    """A measurement in the table, or several that were refused for one reason, with their plans."""
+
+    id: str | None
+    plan: str
+    passes: str
+    target: str
+    method: str
+    status: str
+    reason: str
+    plans: list[str]
+    unnamed: int
+    cells: list[TableCell]
+
+
 BLANK = TableCell(NOTHING)
 
 
-def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dict[str, Any]]:
+def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[PageContext]:
     """One table per workload, with all passes, for the shown measurements of a run. Columns without any value are
     omitted."""
     groups: dict[str, list[int]] = {}
@@ -54,33 +70,24 @@ def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement])
     return [_table(title, members, shown, run) for title, members in groups.items()]
 
 
-def _table(
-    title: str, members: Sequence[int], shown: Sequence[Measurement], run: Sequence[Measurement]
-) -> dict[str, Any]:
+def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run: Sequence[Measurement]) -> PageContext:
     told = console.refusals(shown[at] for at in members)
     alone = set(map(id, told.others(shown[at] for at in members)))
     own = [at for at in members if id(shown[at]) in alone]
     numbers = [measurement_cells(shown[at], run) for at in own]
     known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
     columns = [column for column in COLUMNS if column == "time" or column in known]
-    rows = [
-        _row(
-            shown[at],
-            plan_label(shown[at]) if shown[at].status == "ok" else str(shown[at].plan),
-            measurement_anchor(at),
-        )
-        | {"cells": [row[column] for column in columns]}
-        for at, row in zip(own, numbers, strict=True)
-    ]
-    rows += [
-        _row(those[0], console.refused_alike(those), None)
-        | {
-            "cells": [],
-            "plans": [str(m.plan) for m in those[:MAX_NAMED_PLANS]],
-            "unnamed": len(those[MAX_NAMED_PLANS:]),
-        }
-        for those in told.groups
-    ]
+    rows = list[MeasurementRow]()
+    for at, row in zip(own, numbers, strict=True):
+        m = shown[at]
+        shown_row = _row(m, plan_label(m) if m.status == "ok" else str(m.plan), measurement_anchor(at))
+        shown_row["cells"] = [row[column] for column in columns]
+        rows.append(shown_row)
+    for those in told.groups:
+        shown_row = _row(those[0], console.refused_alike(those), None)
+        shown_row["plans"] = [str(m.plan) for m in those[:MAX_NAMED_PLANS]]
+        shown_row["unnamed"] = len(those[MAX_NAMED_PLANS:])
+        rows.append(shown_row)
     lacking = [
         column
         for column in columns
@@ -94,16 +101,18 @@ def _table(
     }
 
 
-def _row(m: Measurement, plan: str, at: str | None) -> dict[str, Any]:
+def _row(m: Measurement, plan: str, at: str | None) -> MeasurementRow:
     return {
         "id": at,
         "plan": plan,
-        "pass": m.workload.passes,
+        "passes": m.workload.passes,
         "target": str(m.target),
         "method": m.method,
         "status": m.status,
         "reason": m.reason or "no reason was given",
         "plans": [],
+        "unnamed": 0,
+        "cells": [],
     }
 
 
@@ -120,17 +129,17 @@ def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, T
     found: dict[str, tuple[str, float | None]] = {
         "time": (console.spread_cell(m), m.median_s),
         "memory": (console.memory_cell(m), m.peak_bytes),
-        "hidden": (console.hidden_cell(m), (m.overlap or {}).get("ratio")),
+        "hidden": (console.hidden_cell(m), m.overlap and m.overlap.ratio),
         "rate": (rate(m.flops_per_s_per_device, "FLOP/s"), m.flops_per_s_per_device),
     }
     if m.samples_s:
         found["samples"] = str(len(m.samples_s)), len(m.samples_s)
     if m.tiles:
-        found["tiles"] = f"{m.tiles['computed']:,}", m.tiles["computed"]
-        found["useful"] = f"{m.tiles['efficiency']:.1%}", m.tiles["efficiency"]
+        found["tiles"] = f"{m.tiles.computed:,}", m.tiles.computed
+        found["useful"] = f"{m.tiles.efficiency:.1%}", m.tiles.efficiency
     if m.devices > 1:
-        layer, sent, alone = (m.bound or {}).get("layer"), sum((m.bytes or {}).values()), over_one_device(m, run)
-        found["speed-up"] = console.speedup_cell(m), m.speedup["value"] if m.speedup else None
+        layer, sent, alone = m.bound and m.bound.layer, sum((m.bytes or {}).values()), over_one_device(m, run)
+        found["speed-up"] = console.speedup_cell(m), m.speedup.value if m.speedup else None
         found |= {"sent": (nbytes(sent), sent), "vs one": (times(alone), alone)}
         found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
     if m.mfu is not None:
@@ -140,7 +149,7 @@ def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, T
     return known | {name: TableCell(*each) for name, each in found.items()}
 
 
-def measurement_details(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+def measurement_details(shown: Sequence[Measurement]) -> list[PageContext]:
     """The details of each row that has a time, or failed: samples, sources, and the command."""
     return [
         {
@@ -168,7 +177,6 @@ def _command(m: Measurement) -> str:
 
 
 def _figures(m: Measurement) -> list[tuple[str, str]]:
-    known: Mapping[str, Any] = m.cost_source or {}
     found = []
     if m.samples_s:
         cut_short = f"; {m.reason}" if m.status == "ok" and m.reason else ""
@@ -177,8 +185,8 @@ def _figures(m: Measurement) -> list[tuple[str, str]]:
         found.append(("95 % interval of the median", f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}"))
     if disturbed := disturbances(m):
         found.append(("disturbed", "; ".join(disturbed)))
-    if known.get("source"):
-        found.append(("costs from", str(known["source"]).replace("_", " ")))
+    if m.cost_source:
+        found.append(("costs from", m.cost_source.source.replace("_", " ")))
     if m.compile_s is not None:
         found.append(("compiled in", duration(m.compile_s)))
     if m.status != "ok":

@@ -7,7 +7,7 @@ from typing import Any
 
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.bar_chart import bar
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section, tip
+from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.reporters.html.times import short_labels
 from stripectl.results.labels import plan_label, workload_label
@@ -30,7 +30,7 @@ MAX_BARS = 12
 LEFT_OUT = "{} more are not drawn; the table of measurements has them."
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     """One chart for each workload without its length: lines for several lengths, bars for one length."""
     groups: dict[Any, list[Measurement]] = {}
     for m in shown:
@@ -45,7 +45,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     return section("memory", "Memory", TITLE, INTRO, grouped_by(charts), ABSENT)
 
 
-def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
+def _chart(members: Sequence[Measurement]) -> Chart:
     lengths = sorted({m.workload.seq_len for m in members})
     largest = max(max(m.peak_bytes or 0, m.hbm_bytes or 0) for m in members)
     unit, size = unit_of(largest, BYTES)
@@ -85,13 +85,13 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     )
 
 
-def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
+def _parts(members: Sequence[Measurement]) -> Chart:
     """The parts of the memory of a training step, for the fastest plans, or, where none has a time, for the plans that
     need least."""
     order = sorted(members, key=lambda m: (m.median_s or math.inf, m.peak_bytes or 0))
     drawn = order[:MAX_STACKS]
     unit, size = unit_of(max(sum((m.memory or {}).values()) for m in drawn), BYTES)
-    names, segments, rows = list[str](), list[dict[str, Any]](), list[tuple[str, ...]]()
+    names, segments, rows = list[str](), list[ChartRow](), list[tuple[str, ...]]()
     for at, m in enumerate(drawn):
         memory, low = m.memory or {}, 0.0
         total = sum(memory.values())
@@ -125,7 +125,7 @@ def _name(m: Measurement) -> str:
     return utf8(f"{bare}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1))
 
 
-def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
+def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
     """The plans that reach the longest lengths, and among those the plans that need least."""
     furthest: dict[str, tuple[int, float]] = {}
     for m in members:
@@ -168,7 +168,7 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
     }
 
 
-def _bars(members: Sequence[Measurement], size: float) -> dict[str, Any]:
+def _bars(members: Sequence[Measurement], size: float) -> ChartRow:
     drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MAX_BARS]
     bars, names = [], short_labels(drawn)
     for at, m in enumerate(drawn):

@@ -14,7 +14,18 @@ from stripectl.errors import BadInput
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target, target_of
-from stripectl.reporters.html.charts import COLOURS, INK, chart, chart_table, section, svg
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    INK,
+    Chart,
+    ChartGroup,
+    ChartRow,
+    Section,
+    chart,
+    chart_table,
+    section,
+    svg,
+)
 from stripectl.reporters.html.times import time_bars
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
@@ -34,11 +45,11 @@ OBLIQUE = 0.42, 0.25  # the offset of a layer of chips, to the side and down, as
 COLUMNS = ("links", "how many", "each carries", "together")
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     """The workloads with the most meshes, longest first."""
     found = [each for each in rankings(shown) if each.best.devices > 1]
     found.sort(key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
-    groups = [
+    groups: list[ChartGroup] = [
         {
             "title": f"{workload_label(ranking.workload)} on {ranking.best.target}",
             "charts": charts,
@@ -48,7 +59,8 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
         if (charts := list(_charts(ranking)))
     ]
     made = section("mesh", "Mesh", TITLE, INTRO, groups, ABSENT)
-    return made | {"left_out": len(found[MAX_WORKLOADS:])}
+    made["left_out"] = len(found[MAX_WORKLOADS:])
+    return made
 
 
 def _notes(ranking: Ranking) -> list[str]:
@@ -58,7 +70,7 @@ def _notes(ranking: Ranking) -> list[str]:
     )
 
 
-def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
+def _charts(ranking: Ranking) -> Iterator[Chart]:
     best: dict[Any, Measurement] = {}
     several = [m for m in contenders(ranking.members) if m.devices > 1]
     for m in sorted(several, key=lambda m: (strength(m.method), m.median_s or 0.0)):
@@ -82,7 +94,7 @@ def _target(m: Measurement) -> Target | None:
         return target_of(Hardware.load(name), m.devices) if name in hardware_names() else None
 
 
-def _links(m: Measurement, placement: MeshPlacement) -> dict[str, Any]:
+def _links(m: Measurement, placement: MeshPlacement) -> Chart:
     plan, target, along = m.plan, placement.target, traffic(m)
     carried = carried_bytes(placement, along)
     sent = sum(along.values())
@@ -98,7 +110,7 @@ def _links(m: Measurement, placement: MeshPlacement) -> dict[str, Any]:
         "links",
         LINKS_TITLE,
         f"{mesh}: {str(m.plan).partition('@')[0]}, {format_length(m.workload.seq_len)} tokens, {m.workload.passes}",
-        ["compiled" if (m.compiled_program or {}).get("collectives") else "counted"],
+        ["compiled" if m.compiled_program and m.compiled_program.collectives else "counted"],
         f"{mesh} on {target}: {said}. A device sends {axes}.",
         chart_table(COLUMNS, rows, ("links",)),
         " ".join(
@@ -130,7 +142,7 @@ def _rows(target: Target, carried: CarriedBytes, sent: float, devices: int) -> I
         yield ["the network, together", "1", nbytes(carried.network), nbytes(carried.network)]
 
 
-def _torus(target: Target, placement: MeshPlacement, carried: CarriedBytes) -> dict[str, Any]:
+def _torus(target: Target, placement: MeshPlacement, carried: CarriedBytes) -> ChartRow:
     """Chips in their places, with the third axis drawn backwards; a wrap-around link is a stub at both ends."""
     unit, size = unit_of(max([*carried.links.values(), 1.0]), BYTES)
     most = max([*carried.links.values(), 1.0])
@@ -181,7 +193,7 @@ def _stubs(link: TorusLink, target: Target) -> list[tuple[Sequence[float], Seque
 
 def _switch(
     target: Target, placement: MeshPlacement, carried: CarriedBytes, along: Mapping[tuple[str, str], float]
-) -> dict[str, Any]:
+) -> ChartRow:
     """The devices of each node in a row below their switch, and nodes below each other, next to the network."""
     sent = sum(along.values())
     node = target.slice_devices
@@ -207,12 +219,12 @@ def _switch(
     return _drawn(dots, lines, unit) | {"boxes": boxes}
 
 
-def _look(load: float, most: float, size: float) -> dict[str, Any]:
+def _look(load: float, most: float, size: float) -> ChartRow:
     broad = THINNEST + (BROADEST - THINNEST) * load / most if load else THINNEST
     return {"load": load / size, "broad": broad, "used": bool(load)}
 
 
-def _drawn(dots: list[dict[str, Any]], lines: list[dict[str, Any]], unit: str) -> dict[str, Any]:
+def _drawn(dots: list[ChartRow], lines: list[ChartRow], unit: str) -> ChartRow:
     """The drawing with a key for the thickest and the thinnest lines."""
     used = sorted({round(line["load"], 3): line for line in lines if line["used"]}.items())
     keys = [used[0], used[-1]] if len(used) > 1 else used
@@ -224,7 +236,7 @@ def _drawn(dots: list[dict[str, Any]], lines: list[dict[str, Any]], unit: str) -
     }
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG. `dots` are {x, y, name} in steps from chip to chip, `lines` {x, y, x2, y2, broad, used} between them,
     `boxes` {x, y, x2, y2} are switches and networks, and `keys` {broad, words} explain the thickness of lines."""
     ends = [
@@ -238,7 +250,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[left, right], nice=False))
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[high, low], nice=False))
 
-    def of(rows: Sequence[Mapping[str, Any]]) -> Any:
+    def of(rows: Sequence[ChartRow]) -> Any:
         return alt.Chart(alt.Data(values=list(rows))).encode(x=x, y=y)
 
     boxes = of(chart["boxes"]).mark_rule(color=INK, strokeWidth=7, opacity=0.3).encode(x2="x2:Q", y2="y2:Q")

@@ -44,15 +44,18 @@ from stripectl.reporters.html import (
     times,
     workloads,
 )
-from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, chart_table
+from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, Chart, Section, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.terminal import footnotes, tables
+from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import VERSION
-from stripectl.results.labels import plan_label
+from stripectl.results.findings import Check
+from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement, refusals_and_failures
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
+from stripectl.util.json import JsonObject
 from stripectl.util.progress import Say, quiet
 from stripectl.util.units import duration, nbytes, plural
 
@@ -114,21 +117,21 @@ def page_markdown(runs: Sequence[Run]) -> str:
     return markdown_report.run_markdown(read[0], read[0].measurements, recommend(read[0]))
 
 
-def page_json(runs: Sequence[Run]) -> dict[str, Any]:
+def page_json(runs: Sequence[Run]) -> JsonObject:
     """A run with its recommendation; several runs as a list of such."""
     read = [run.readable() for run in runs]
     found = [replace(run, recommendation=recommend(run)).to_json() for run in read]
     return found[0] if len(found) == 1 else {"runs": found}
 
 
-Figure = Sequence[dict[str, Any]]  # the panels of a figure
+Figure = Sequence[Chart]  # the panels of a figure
 
 
-def figures_of(sections: Iterable[Mapping[str, Any]]) -> list[Figure]:
+def figures_of(sections: Iterable[Section]) -> list[Figure]:
     return [group["charts"] for part in sections for group in part["groups"]]
 
 
-def _page(template: str, said: Mapping[str, Any], figures: Sequence[Figure], say: Say) -> str:
+def _page(template: str, said: Mapping[str, object], figures: Sequence[Figure], say: Say) -> str:
     done, total = 0, sum(map(len, figures))
     for panels in figures:
         for chart in panels:
@@ -138,7 +141,7 @@ def _page(template: str, said: Mapping[str, Any], figures: Sequence[Figure], say
     return utf8(_templates().get_template(template).render(said))
 
 
-def drawings(chart: dict[str, Any], alone: bool) -> list[tuple[str, Markup]]:
+def drawings(chart: Chart, alone: bool) -> list[tuple[str, Markup]]:
     """SVGs by the class of screens that show them: the only chart of a figure is drawn for wide and for narrow screens;
     one of several panels fits both."""
     draw = DRAWINGS[chart["kind"]]
@@ -169,7 +172,7 @@ def _templates() -> jinja2.Environment:
     for name in ("style.css", "page.js"):
         text = (folder / name).read_text(encoding="utf-8")
         made.globals[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
-    made.globals |= {"marks": MARKS, "words_of": tables.METHOD_WORDS}
+    made.globals |= {"marks": MARKS, "words_of": METHOD_WORDS}
     return made
 
 
@@ -198,7 +201,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "command": run.command,
         "stripectl": VERSION,
         "first": first_screen.first_screen(found, shown) if found else None,
-        "matrix": workloads.workload_matrix((found, *found["others"])) if found else None,
+        "matrix": workloads.workload_matrix(found.every) if found else None,
         "cards": cards[: workloads.MAX_DETAILS],
         "cards_left_out": len(cards[workloads.MAX_DETAILS :]),
         "failures": failures(shown) if not found else [],
@@ -227,7 +230,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     }
 
 
-def pairs_of(sections: Sequence[Mapping[str, Any]]) -> set[str]:
+def pairs_of(sections: Sequence[Section]) -> set[str]:
     """The sections that share a row on a wide screen: neighbours whose figures have one panel each."""
     found, at = set[str](), 0
     while at + 1 < len(sections):
@@ -259,32 +262,28 @@ def check_rows(shown: Sequence[Measurement]) -> list[list[str]]:
     return [[str(m.plan), m.workload.passes, *_check(m.check)] for m in shown if m.check]
 
 
-def _check(found: Mapping[str, Any]) -> list[str]:
-    return [f"{found['max_rel_error']:.1e}", f"{found['tolerance']:.0e}", found["reference"]]
+def _check(found: Check) -> list[str]:
+    return [f"{found.max_rel_error:.1e}", f"{found.tolerance:.0e}", found.reference]
 
 
 def collective_rows(m: Measurement) -> list[list[str]]:
     """The transfers of a compiled plan and their schedule, one row per kind of transfer; the first row has the
     compiler's changes and copies."""
-    told = m.compiled_program or {}
-    copied = told.get("copies") or {}
-    changes = [
-        f"{each['name']} ({'-' if each['bytes'] < 0 else '+'}{nbytes(abs(each['bytes']))})"
-        for each in told.get("rewrites") or ()
-    ]
-    if copied.get("per_round"):
-        took = duration(copied.get("s_per_round"))
-        changes.append(f"copies per round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])}, {took})")
+    program = m.compiled_program or CompiledProgram()
+    changes = [f"{each.name} ({'-' if each.bytes < 0 else '+'}{nbytes(abs(each.bytes))})" for each in program.rewrites]
+    if (copied := program.copies) and copied.per_round:
+        took = duration(copied.s_per_round)
+        changes.append(f"copies per round: {copied.per_round} ({nbytes(copied.bytes_per_round)}, {took})")
     return [
         [
             plan_label(m),
-            each["pass"],
-            f"{each['opcode']} {each['dtype']}",
-            nbytes(each["sent_bytes"]),
-            str(each["times"]),
-            "asynchronous" if each["asynchronous"] else "synchronous",
-            "tiles" if each["beside_tiles"] else "nothing",
+            each.passes,
+            f"{each.opcode} {each.dtype}",
+            nbytes(each.sent_bytes),
+            str(each.times),
+            "asynchronous" if each.asynchronous else "synchronous",
+            "tiles" if each.beside_tiles else "nothing",
             "; ".join(changes) if at == 0 else "",
         ]
-        for at, each in enumerate(told.get("collectives") or ())
+        for at, each in enumerate(program.collectives)
     ]

@@ -4,14 +4,15 @@ A run.json may come from anybody and be of any size, so all lists are limited an
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict
 
 from stripectl.profiling.timeline import BINS, KINDS, by_kind, merge_moments, moments
 from stripectl.reporters import profile_text
-from stripectl.reporters.html.charts import MAX_TABLE_ROWS, chart, chart_table
+from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartRow, ChartTable, MoreTable, chart, chart_table
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, predicted_overlap
+from stripectl.results.profile import HopFigures, Profile
 from stripectl.util.files import utf8
 from stripectl.util.units import SECONDS, duration, unit_of
 
@@ -27,12 +28,38 @@ MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow scree
 MAX_LANES = 16  # devices that are drawn; of more, every k-th
 MIN_LABELLED_SHARE = 0.01  # of a step: an exposed part that gets a label
 MAX_SEGMENTS = 100  # of a step that is printed as a table
+NO_PROFILE = Profile(reason="no profile was captured")
 
 
-def profile_sections(shown: Sequence[Measurement]) -> dict[str, Any]:
+class ProfileContent(TypedDict):
+    """A profile on the page."""
+
+    plan: str
+    passes: str
+    what: str
+    headline: str
+    timeline: Chart | None
+    hops: Chart | None
+    causes: list[profile_text.CauseLine]
+    devices: ChartTable
+    axes: ChartTable
+    operations: ChartTable
+    folder: str | None
+    open: str
+
+
+class ProfileSections(TypedDict):
+    """The profiles of a run: whole, in a line each, and how many are not drawn."""
+
+    profiles: list[ProfileContent]
+    others: ChartTable
+    not_drawn: int
+
+
+def profile_sections(shown: Sequence[Measurement]) -> ProfileSections:
     """The profiles of a run in full, with profiles that have devices first."""
     traced = [m for m in shown if m.profile]
-    known = [m for m in traced if m.profile and m.profile.get("devices")]
+    known = [m for m in traced if m.profile and m.profile.devices]
     whole = known[:MAX_PROFILES]
     others = [m for m in traced if all(m is not each for each in whole)]
     names = ("plan", "pass", "workload", "what the profile says")
@@ -51,30 +78,32 @@ def profiled_plan(m: Measurement) -> str:
 
 
 def profile_headline(m: Measurement, shown: Sequence[Measurement]) -> str:
-    return profile_text.profile_summary(m.profile or {}, predicted_overlap(m, shown))
+    return profile_text.profile_summary(m.profile or NO_PROFILE, predicted_overlap(m, shown))
 
 
-def profile_content(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
+def profile_content(m: Measurement, shown: Sequence[Measurement]) -> ProfileContent:
     """Everything that is shown of a profile."""
-    trace = m.profile or {}
-    devices, axes, operations = (trace.get(name) or [] for name in ("devices", "axes", "operations"))
-    at = thinned(len(devices), MAX_TABLE_ROWS, profile_text.longest_device(trace))
+    profile = m.profile or NO_PROFILE
+    devices = profile.devices
+    at = thinned(len(devices), MAX_TABLE_ROWS, profile.busiest)
     what = utf8(f"{profiled_plan(m)} {m.workload.passes}")
     return {
         "plan": profiled_plan(m),
-        "pass": m.workload.passes,
-        "what": f"{workload_label(m.workload)} on {m.target}; {profile_text.profile_source(trace, m.median_s)}",
+        "passes": m.workload.passes,
+        "what": f"{workload_label(m.workload)} on {m.target}; {profile_text.profile_source(profile, m.median_s)}",
         "headline": profile_headline(m, shown),
-        "timeline": profile_timeline(trace, what),
-        "hops": profile_hops(trace, what),
-        "causes": profile_text.cause_lines(trace)[:MAX_TABLE_ROWS],
+        "timeline": profile_timeline(profile, what),
+        "hops": profile_hops(profile, what),
+        "causes": profile_text.cause_lines(profile)[:MAX_TABLE_ROWS],
         "devices": chart_table(
             profile_text.DEVICES, [profile_text.device_cells(devices[each]) for each in at], TEXT_COLUMNS, len(devices)
         ),
-        "axes": chart_table(profile_text.AXES, map(profile_text.axis_cells, axes), TEXT_COLUMNS),
-        "operations": chart_table(profile_text.OPERATIONS, map(profile_text.operation_cells, operations), TEXT_COLUMNS),
-        "folder": trace.get("profile"),
-        "open": profile_text.opening(shlex.quote(trace.get("profile") or "")),
+        "axes": chart_table(profile_text.AXES, map(profile_text.axis_cells, profile.axes), TEXT_COLUMNS),
+        "operations": chart_table(
+            profile_text.OPERATIONS, map(profile_text.operation_cells, profile.operations), TEXT_COLUMNS
+        ),
+        "folder": profile.profile,
+        "open": profile_text.opening(shlex.quote(profile.profile or "")),
     }
 
 
@@ -84,29 +113,29 @@ def thinned(count: int, most: int, through: int) -> list[int]:
     return list(range(through % step, count, step)) if count else []
 
 
-def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
+def profile_timeline(profile: Profile, plan: str) -> Chart | None:
     """A step: one lane per device, its parts (kind, start, end) in a fitting unit, and the seconds of each kind."""
-    kept = trace.get("timeline") or {"end_s": 0.0, "devices": []}
-    end_s, devices = kept["end_s"], list(zip(trace["devices"], kept["devices"], strict=False))
-    if not devices or not end_s:
+    kept = profile.timeline
+    if kept is None or not kept.devices or not kept.end_s:
         return None
+    end_s, devices = kept.end_s, list(zip(profile.devices, kept.devices, strict=False))
     unit, size = unit_of(end_s, SECONDS)
-    at = thinned(len(devices), MAX_LANES, min(profile_text.longest_device(trace), len(devices) - 1))
+    at = thinned(len(devices), MAX_LANES, min(profile.busiest, len(devices) - 1))
     lanes, seconds, segments = [], [], []
     for device, row in (devices[each] for each in at):
         parts = by_kind(row)
         drawn = merge_moments(moments(parts, end_s, BINS), end_s)
         lanes.append(
             {
-                "device": utf8(device["name"]),
+                "device": utf8(device.name),
                 "parts": [[kind, a / size, b / size] for kind, a, b in drawn],
-                "label": exposed_label(drawn, trace.get("hops") or (), end_s, size),
+                "label": exposed_label(drawn, profile.hops, end_s, size),
             }
         )
-        segments += [(device["name"], kind, duration(a), duration(b)) for kind, a, b in drawn]
+        segments += [(device.name, kind, duration(a), duration(b)) for kind, a, b in drawn]
         lengths = {kind: sum(min(b, end_s) - min(a, end_s) for a, b in found.tolist()) for kind, found in parts.items()}
         busy = [lengths[kind] for kind in KINDS[:-1]]
-        seconds.append((device["name"], *map(duration, (*busy, max(0.0, end_s - sum(busy))))))
+        seconds.append((device.name, *map(duration, (*busy, max(0.0, end_s - sum(busy))))))
     parts = chart_table(("device", "kind", "from", "to"), segments, ("device", "kind"), most=MAX_SEGMENTS)
     some = f"{len(lanes)} of {len(devices):,} devices. " if len(lanes) < len(devices) else ""
     return chart(
@@ -114,10 +143,10 @@ def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | No
         STEP_TITLE,
         f"one step, {plan}",
         ["measured"],
-        f"One step of {len(devices)} devices, {duration(end_s)}. {profile_text.profile_summary(trace, None)}.",
+        f"One step of {len(devices)} devices, {duration(end_s)}. {profile_text.profile_summary(profile, None)}.",
         chart_table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
         f"{some}Compute above, transfers below; empty is idle.",
-        more=[{"title": "Its parts", "table": parts, "open": False}] * (len(segments) <= MAX_SEGMENTS),
+        more=[MoreTable(title="Its parts", table=parts, open=False)] * (len(segments) <= MAX_SEGMENTS),
         keys=STEP_KEYS,
         unit=unit,
         end=end_s / size,
@@ -127,8 +156,8 @@ def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | No
 
 
 def exposed_label(
-    parts: Sequence[Sequence[Any]], hops: Sequence[Mapping[str, Any]], end_s: float, size: float
-) -> dict[str, Any] | None:
+    parts: Sequence[tuple[str, float, float]], hops: Sequence[HopFigures], end_s: float, size: float
+) -> ChartRow | None:
     """The longest exposed part of a device's step in words, with the hop that began last before its end; None where no
     part is long enough to see."""
     start, end = max(
@@ -136,29 +165,28 @@ def exposed_label(
     )
     if end - start < MIN_LABELLED_SHARE * end_s:
         return None
-    begun = [hop for hop in hops if (hop.get("start_s") or 0.0) < end]
-    name = f"hop {begun[-1]['hop']}" if begun else "a transfer"
+    begun = [hop for hop in hops if (hop.start_s or 0.0) < end]
+    name = f"hop {begun[-1].hop}" if begun else "a transfer"
     return {"at": start / size, "words": utf8(f"{name}: {duration(end - start)} exposed")}
 
 
-def profile_hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
+def profile_hops(profile: Profile, plan: str) -> Chart | None:
     """One bar per hop, on the device with its largest exposed time: hidden, exposed, and waiting for slower devices."""
-    found = trace.get("hops") or []
+    found = profile.hops
     if len(found) < 2:  # the timeline of the step shows a single hop
         return None
     shown, figures = found[:MAX_TABLE_ROWS], []
     for hop in shown:
-        worst = profile_text.worst_hop_share(hop)
-        hidden_s, exposed_s, skew_s = (hop[name][worst] for name in ("hidden_s", "exposed_s", "skew_s"))
+        hidden_s, exposed_s, skew_s = (each[hop.worst] for each in (hop.hidden_s, hop.exposed_s, hop.skew_s))
         figures.append((hidden_s, max(0.0, exposed_s - skew_s), min(skew_s, exposed_s)))
     unit, size = unit_of(max(map(sum, figures)), SECONDS)
     bars = [
-        {"hop": utf8(str(hop["hop"])), "kind": kind, "low": sum(parts[:at]) / size, "high": sum(parts[: at + 1]) / size}
+        {"hop": utf8(str(hop.hop)), "kind": kind, "low": sum(parts[:at]) / size, "high": sum(parts[: at + 1]) / size}
         for hop, parts in zip(shown, figures, strict=True)
         for at, kind in enumerate(("hidden", "exposed", "skew"))
         if parts[at]
     ]
-    total = len(found) + int(trace.get("hops_left_out") or 0)
+    total = len(found) + int(profile.hops_left_out or 0)
     return chart(
         "hops",
         HOPS_TITLE,
@@ -166,11 +194,11 @@ def profile_hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
         ["measured"],
         f"Hidden and exposed time of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
         chart_table(
-            profile_text.HOPS, [profile_text.hop_cells(hop, trace["devices"]) for hop in shown], TEXT_COLUMNS, total
+            profile_text.HOPS, [profile_text.hop_cells(hop, profile.devices) for hop in shown], TEXT_COLUMNS, total
         ),
         "Each hop is shown on the device with its largest exposed time.",
         keys=HOP_KEYS,
         unit=unit,
-        names=[utf8(str(hop["hop"])) for hop in shown],
+        names=[utf8(str(hop.hop)) for hop in shown],
         bars=bars,
     )

@@ -17,6 +17,9 @@ from stripectl.reporters.html.charts import (
     FONT_SIZE,
     INK,
     PANEL,
+    Chart,
+    MarkLook,
+    Section,
     chart,
     chart_table,
     grouped_by,
@@ -44,7 +47,7 @@ COLUMNS = ("plan", "method", "FLOPs per byte", "a device reaches", "of the roof"
 MAX_MARKS = 40  # marks
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     groups: dict[Any, list[Measurement]] = {}
     for m in shown:
         roofs = _roofs(m)
@@ -69,7 +72,7 @@ def _intensity(m: Measurement) -> float | None:
     return intensity(m.workload, plan.tile, plan.backward or plan.tile, kernels[plan.kernel])
 
 
-def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
+def _chart(members: Sequence[Measurement]) -> Chart:
     peak, memory = _roofs(members[0]) or (0.0, 0.0)
     best = sorted(members, key=lambda m: -(m.flops_per_s_per_device or 0.0))
     drawn, work = best[:MAX_MARKS], members[0].workload
@@ -118,7 +121,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     )
 
 
-def draw(chart: dict[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG with two logarithmic axes."""
     x = alt.X(
         "intensity:Q",
@@ -139,7 +142,7 @@ def draw(chart: dict[str, Any], width: int) -> str:
         shape=method_shape(),
         description=tip_channel(),
     )
-    said: dict[str, Any] = {"fontSize": FONT_SIZE, "color": INK, "y": 12}
+    said = MarkLook({"fontSize": FONT_SIZE, "color": INK, "y": 12})
     layers = [
         ridge.mark_rule(color=INK, strokeDash=[2, 3], opacity=0.6),
         ridge.mark_text(align="right", dx=-6, text="limited by memory", **said),

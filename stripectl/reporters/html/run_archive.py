@@ -6,9 +6,8 @@ For a run with many thousands of measurements, the page shows and contains the f
 import base64
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.analysis.ranking import fastest_measurements
 from stripectl.results.measurement import Measurement
@@ -35,13 +34,13 @@ def archive_of_run(run: Run) -> tuple[str, str]:
     """As `data_link`, for a run of any size whose measurements have their speed-ups."""
     shown, found = shown_measurements(run.measurements), run.recommendation
     if (less := len(run.measurements) - len(shown)) == 0:
-        return data_link(run.to_json())
-    found = found and found | {"others": found["others"][:MAX_OTHER_RECOMMENDATIONS]}
-    packed, left_out = data_link(replace(run, measurements=list(shown), recommendation=found).to_json())
+        return data_link(run)
+    found = found and replace(found, others=found.others[:MAX_OTHER_RECOMMENDATIONS])
+    packed, left_out = data_link(replace(run, measurements=list(shown), recommendation=found))
     return packed, f", without {less:,} of {len(run.measurements):,} measurements{left_out}"
 
 
-def data_link(run: Mapping[str, Any]) -> tuple[str, str]:
+def data_link(run: Run) -> tuple[str, str]:
     """(the run as the content of a data: link, what is omitted from it, in words)."""
     lighter = ((_packed(content), words) for content, words in _lighter(run))
     packed, left_out = next(lighter)
@@ -50,25 +49,18 @@ def data_link(run: Mapping[str, Any]) -> tuple[str, str]:
     return base64.b64encode(packed).decode(), left_out
 
 
-def _packed(run: Mapping[str, Any]) -> bytes:
-    return gzip.compress(json.dumps(run, separators=(",", ":")).encode(), mtime=0)
+def _packed(run: Run) -> bytes:
+    return gzip.compress(json.dumps(run.to_json(), separators=(",", ":")).encode(), mtime=0)
 
 
-def _lighter(run: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+def _lighter(run: Run) -> Iterator[tuple[Run, str]]:
     """The run, then the run with less and less content."""
-    every = run["measurements"]
-    yield run, ""
-    if any(m["profile"] for m in every):
-        yield (
-            {**run, "measurements": [_without_timeline(m) for m in every]},
-            ", without the timelines of its profiles",
-        )
-        every = [{**m, "profile": None} for m in every]
-        yield {**run, "measurements": every}, ", without its profiles"
-    also = ", without its profiles" if any(m["profile"] for m in run["measurements"]) else ""
-    yield {**run, "measurements": [m for m in every if m["status"] == "ok"]}, f"{also}, without plans that have no time"
-
-
-def _without_timeline(m: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: part for name, part in (m["profile"] or {}).items() if name != "timeline"}
-    return {**m, "profile": kept or None}
+    every, words = run.measurements, ""
+    yield run, words
+    if any(m.profile for m in every):
+        bare = [replace(m, profile=m.profile and replace(m.profile, timeline=None)) for m in every]
+        yield replace(run, measurements=bare), ", without the timelines of its profiles"
+        every, words = [replace(m, profile=None) for m in every], ", without its profiles"
+        yield replace(run, measurements=every), words
+    timed = [m for m in every if m.status == "ok"]
+    yield replace(run, measurements=timed), f"{words}, without plans that have no time"

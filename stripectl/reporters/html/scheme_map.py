@@ -3,14 +3,25 @@ that tie share a region, which has both names."""
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import altair as alt
 
 from stripectl.analysis.by_length import SchemesByLength
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, chart, chart_table, svg, tip, tip_channel
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    FONT_SIZE,
+    INK,
+    Chart,
+    ChartRow,
+    MarkLook,
+    chart,
+    chart_table,
+    svg,
+    tip,
+    tip_channel,
+)
 from stripectl.reporters.html.line_chart import TOKENS
 from stripectl.reporters.terminal import by_length
 
@@ -20,7 +31,7 @@ STRIP_PIXELS = 76  # of a pass
 CHARACTER = 7  # pixels of a letter in a region's name
 
 
-def scheme_map(contests: Sequence[SchemesByLength]) -> dict[str, Any]:
+def scheme_map(contests: Sequence[SchemesByLength]) -> Chart:
     """The regions of comparisons that differ only in their pass."""
     regions = [region for contest in contests for region in _regions(contest)]
     lengths = sorted({each.seq_len for contest in contests for each in contest.lengths})
@@ -39,7 +50,7 @@ def scheme_map(contests: Sequence[SchemesByLength]) -> dict[str, Any]:
     )
 
 
-def _regions(contest: SchemesByLength) -> list[dict[str, Any]]:
+def _regions(contest: SchemesByLength) -> list[ChartRow]:
     lengths = [each.seq_len for each in contest.lengths]
     steps = [1 / math.sqrt(lengths[1] / lengths[0]), *(math.sqrt(b / a) for a, b in itertools.pairwise(lengths))]
     steps.append(steps[-1])
@@ -64,7 +75,7 @@ def _regions(contest: SchemesByLength) -> list[dict[str, Any]]:
     return found
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG. `regions` are as from `_regions`, `schemes` are in the order of their colours."""
     regions, wide = chart["regions"], width - 20
     ends = [min(each["low"] for each in regions), max(each["high"] for each in regions)]
@@ -89,7 +100,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         stroke=alt.Stroke("scheme:N", scale=colour, legend=None),
         description=tip_channel(),
     )
-    text: dict[str, Any] = {"color": INK, "fontSize": FONT_SIZE + 1}
+    text = MarkLook({"color": INK, "fontSize": FONT_SIZE + 1})
     names = base.mark_text(yOffset=10, fontWeight="bold", **text).encode(x=alt.X("middle:Q"), text="short:N")
     firsts = [each for at, each in enumerate(regions) if at == 0 or each["pass"] != regions[at - 1]["pass"]]
     passes = alt.Chart(alt.Data(values=firsts)).encode(y=rows).mark_text(x=0, yOffset=-20, align="left", **text)

@@ -4,7 +4,7 @@ import string
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict
 
 from stripectl.analysis.comparison import compare_runs
 from stripectl.analysis.ranking import contenders, strength
@@ -13,14 +13,24 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.reporters.history_text import run_minute
 from stripectl.reporters.html.bar_chart import time_bar
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.charts import (
+    Chart,
+    ChartTable,
+    Section,
+    chart,
+    chart_table,
+    grouped_by,
+    section,
+)
 from stripectl.reporters.html.fact_tables import environment_rows, warnings_of
-from stripectl.reporters.html.recommendation import recommendation_cards
+from stripectl.reporters.html.recommendation import RecommendationCard, recommendation_cards
 from stripectl.reporters.html.run_archive import archive_of_run
 from stripectl.reporters.terminal.tables import change_cell, spread_cell
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
+from stripectl.results.recommendation import Recommendation
 from stripectl.results.run import Run
+from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which run is faster, at what?"
@@ -31,11 +41,42 @@ INTRO = (
 ABSENT = "No two of the runs have a time for the same workload."
 CHANGES = ("plan", "workload", "method", "from", "to", "A", "other", "change", "verdict")
 THRESHOLD = 0.05  # a smaller change counts as equal, as in `stripectl compare`
-VERDICTS = ("BROKEN", "MISSING", "SLOWER", "FASTER", "AMBIGUOUS", "SAME")  # changes first
+VERDICTS = (  # changes first
+    Verdict.FAILED,
+    Verdict.MISSING,
+    Verdict.REGRESSED,
+    Verdict.IMPROVED,
+    Verdict.INCONCLUSIVE,
+    Verdict.UNCHANGED,
+)
 MAX_BARS = 18
 
 
-def side_by_side_context(runs: Sequence[Run]) -> dict[str, Any]:
+class ComparedRun(TypedDict):
+    """A run on the page of several: its letter, and the card of its recommendation."""
+
+    letter: str
+    id: str
+    created: str
+    command: str
+    card: RecommendationCard | None
+    warnings: list[str]
+    run_data: str
+    run_left_out: str
+
+
+class SideBySide(TypedDict):
+    """The page of several runs."""
+
+    runs: list[ComparedRun]
+    differing: ChartTable
+    alike: int
+    part: Section
+    answer: str
+    changes: ChartTable
+
+
+def side_by_side_context(runs: Sequence[Run]) -> SideBySide:
     """The content of the page with several runs, as plain data."""
     letters = list(map(_letter, range(len(runs))))
     shown = [_run(letter, run, recommend(run)) for letter, run in zip(letters, runs, strict=True)]
@@ -72,9 +113,9 @@ def _letter(at: int) -> str:
     return string.ascii_uppercase[at] if at < 26 else str(at + 1)
 
 
-def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, Any]:
+def _run(letter: str, run: Run, found: Recommendation | None) -> ComparedRun:
     own = recommendation_cards(found)
-    packed, left_out = archive_of_run(replace(run, recommendation=dict(found) if found else None))
+    packed, left_out = archive_of_run(replace(run, recommendation=found))
     return {
         "letter": letter,
         "id": run.id,
@@ -103,7 +144,7 @@ def environment_table(runs: Sequence[Run]) -> tuple[list[list[str]], int]:
     return differing, len(rows) - len(differing)
 
 
-def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[Chart]:
     works: dict[Hashable, dict[str, dict[str, Measurement]]] = {}
     titles: dict[Hashable, Workload] = {}
     for letter, run in zip(letters, runs, strict=True):
@@ -119,7 +160,7 @@ def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[dict[str, A
             yield _chart(titles[key], names)
 
 
-def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> dict[str, Any]:
+def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> Chart:
     order = sorted(names.values(), key=lambda best: min(m.median_s or 0.0 for m in best.values()))
     shown = [(letter, m) for best in order for letter, m in sorted(best.items())][:MAX_BARS]
     unit, size = unit_of(max(m.median_s or 0.0 for _, m in shown), SECONDS)
@@ -154,7 +195,7 @@ def common_measurements(letters: Sequence[str], runs: Sequence[Run]) -> list[lis
         except BadInput:  # no measurement in common
             continue
         for each in found:
-            missing = each.verdict == "MISSING"
+            missing = each.verdict == Verdict.MISSING
             own = each.base
             rows.append(
                 [

@@ -13,7 +13,7 @@ from stripectl.analysis.striped_attention_paper import PublishedComparison, publ
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, format_length
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section, tip
+from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement, attention_bound
@@ -35,7 +35,7 @@ Mesh = tuple[tuple[str, int], ...]
 COLUMNS = ("plan", "tokens", "method", "speed-up", "95 % interval", "bound", "published")
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     """One chart for each workload without its length; the plans with the largest gain at the longest length."""
     found, papers = rankings(shown), published_comparisons(shown)
     firsts: dict[Any, Ranking] = {}
@@ -50,7 +50,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     return section("speedup", "Speed-up", TITLE, INTRO, groups, ABSENT, MAX_GROUPS_AND_CHARTS)
 
 
-def drawn_values(chart: Mapping[str, Any]) -> list[float]:
+def drawn_values(chart: Chart) -> list[float]:
     """All values that the vertical axis of a chart must hold."""
     rows = [row for kind in ("points", "dotted", "stars", "rules") for row in chart[kind]]
     return [row[name] for row in rows for name in ("value", "low", "high") if row.get(name) is not None]
@@ -76,7 +76,7 @@ def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
 
 def speed_up_chart(
     ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison], mesh: Mesh | None
-) -> dict[str, Any] | None:
+) -> Chart | None:
     points, named = curves(ranking, found)
     rivals = {named(m): m for each in _alike(ranking, found) for m in each.rivals}
     rivals = {name: m for name, m in rivals.items() if mesh is None or m.plan.mesh == mesh}
@@ -150,14 +150,14 @@ def _rows(
     base: str,
     rivals: Mapping[str, Measurement],
     papers: Sequence[PublishedComparison],
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[ChartRow]:
     for point in points:
         if name not in point.seconds:
             continue
         here = {m.printed_plan: m for m in (point.ranking.rivals if point.ranking else ())}
         found, over = (here.get(point.plans[each], rivals[each]) for each in (name, base))
-        same = point.ranking and found.speedup and found.speedup["over"] == str(over.plan)
-        interval = found.speedup.get("ci95") if found.speedup and same else None
+        same = point.ranking and found.speedup and found.speedup.over == over.plan
+        interval = found.speedup.ci95 if found.speedup and same else None
         yield {
             "tokens": point.seq_len,
             "name": name,
@@ -178,13 +178,14 @@ def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
         return None
     work = replace(m.workload, seq_len=seq_len)
     if attention_bound(m) is None or seq_len == m.workload.seq_len:
-        known = m.bound or {}
-        return attention_bound(m) and (known.get("layer") if work.passes == STEP else attention_bound(m))
+        layer = m.bound.layer if m.bound else None
+        return attention_bound(m) and (layer if work.passes == STEP else attention_bound(m))
     plan = m.plan
     try:
         if why_unsupported(plan, work, "cpu"):
             return None
-        return bounds(work, plan)["layer" if work.passes == STEP else "attention_only"]
+        found = bounds(work, plan)
+        return found.layer if work.passes == STEP else found.attention_only
     except (BadInput, ValueError):
         return None
 
@@ -199,12 +200,12 @@ def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence
     return next((e.published for e in papers if (e.hardware, e.model, e.mesh, e.seq_len) == own), None)
 
 
-def _tip(row: Mapping[str, Any]) -> str:
+def _tip(row: ChartRow) -> str:
     bound = f", bound {times(row['bound'])}" if row["bound"] else ""
     return tip(f"{row['name']} at {format_length(row['tokens'])} tokens: {times(row['value'])}{bound}, {row['method']}")
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
+def _cells(row: ChartRow) -> list[str]:
     interval = f"{row['low']:.2f} to {row['high']:.2f}" if row["low"] else NOTHING
     ends = map(times, (row["bound"], row["published"]))
     return [row["name"], format_length(row["tokens"]), row["method"], times(row["value"]), interval, *ends]

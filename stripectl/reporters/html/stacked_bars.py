@@ -3,17 +3,14 @@
 Parts differ in colour, and the table has their names.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, svg, tip_channel
+from stripectl.reporters.html.charts import COLOURS, INK, Chart, svg, tip_channel
 
 BAR_PIXELS = 40  # pixels of a bar and its name
 
 
-def draw(chart: Mapping[str, Any], width: int) -> str:
+def draw(chart: Chart, width: int) -> str:
     """SVG. `segments` are {order, name, part, low, high} in the unit of `axis`; `parts` are their names in order;
     `rule` is {value, words} or None."""
     base = alt.Chart(alt.Data(values=chart["segments"])).encode(

@@ -2,12 +2,11 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.analysis.ranking import strength
 from stripectl.core.layout import Tile
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section, tip
+from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.heatmap import fullness
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement, flags_text
@@ -27,7 +26,7 @@ MAX_NARROW_COLUMNS = 5  # columns that fit a narrow figure
 MIN_TILES = 2  # tiles of a heat map
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     """One chart for each workload and plan without its tile; for a backward pass with separate tiles, one chart for
     each tile of the forward pass."""
     groups: dict[tuple[Hashable, ...], list[tuple[Tile, Measurement]]] = {}
@@ -51,7 +50,7 @@ def _places(m: Measurement) -> Iterator[tuple[str, Tile]]:
         yield f"{replace(plan, backward=None)}, tiles of the backward pass", plan.backward or plan.tile
 
 
-def _chart(what: str, members: Sequence[tuple[Tile, Measurement]]) -> dict[str, Any]:
+def _chart(what: str, members: Sequence[tuple[Tile, Measurement]]) -> Chart:
     known: dict[Tile, Measurement] = {}
     for tile, m in members:
         known[tile] = min(known.get(tile, m), m, key=_standing)
@@ -91,7 +90,7 @@ def _first(m: Measurement) -> tuple[bool, float]:
     return not m.is_search_probe, -(m.median_s or 0.0)
 
 
-def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> dict[str, Any]:
+def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> ChartRow:
     ratio = m.median_s / best_s if m.status == "ok" and m.median_s and best_s else None
     about = "~" * m.is_search_probe
     return {

@@ -5,13 +5,13 @@ one where it is exposed; where the device waits for a slower device, the lower l
 same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS as HUES
-from stripectl.reporters.html.charts import INK, svg
+from stripectl.reporters.html.charts import INK, Chart, MarkLook, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
@@ -27,7 +27,7 @@ BARS_TALL, WIDEST_BAR = 220, 30
 BARS = {"hidden": 0.5, "exposed": 1.0, "skew": 1.0}  # their width, and skew is hollow
 
 
-def step_chart(chart: Mapping[str, Any], width: int) -> str:
+def step_chart(chart: Chart, width: int) -> str:
     """SVG: the name of each device and below it its lanes, with time from left to right."""
     tall, wide = TALL * len(chart["lanes"]), width - 20
     axis = alt.Axis(tickCount=6, labelFlush=True, labelFontSize=SMALL, titleFontSize=SMALL)
@@ -38,11 +38,11 @@ def step_chart(chart: Mapping[str, Any], width: int) -> str:
     for kind, (kinds, middle, width) in LANES.items():
         paths = (_path(lane["parts"], kinds, chart["end"], wide) for lane in chart["lanes"])
         rows = [{"x": 0, "y": at * TALL + middle, "path": path} for at, path in enumerate(paths) if path]
-        look: dict[str, Any] = {"filled": False, "color": COLOURS[kind], "strokeWidth": width, "opacity": 1}
+        look = MarkLook({"filled": False, "color": COLOURS[kind], "strokeWidth": width, "opacity": 1})
         strokes = alt.Chart(alt.Data(values=rows)).mark_point(size=PIXELS, strokeCap="butt", **look)
         layers.append(strokes.encode(x=left, y=down, shape=alt.Shape("path:N", scale=None)))
     names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
-    text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide}
+    text = MarkLook({"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide})
     layers.append(alt.Chart(alt.Data(values=names)).mark_text(**text).encode(y=down, text="name:N"))
     least = NAME_PIXELS / wide * chart["end"]
     labels = [
@@ -65,7 +65,7 @@ def _path(parts: Sequence[Sequence[Any]], kinds: Sequence[str], end: float, wide
     return "".join(f"M{wide * a / end:.1f},0L{wide * b / end:.1f},0" for a, b in drawn)
 
 
-def hop_chart(chart: Mapping[str, Any], width: int) -> str:
+def hop_chart(chart: Chart, width: int) -> str:
     """SVG: one bar per hop in the order in which they begin; hidden is narrow, exposed is broad, waiting is hollow."""
     room = width - 50
     wide = min(WIDEST_BAR, 0.8 * room / len(chart["names"]))
@@ -74,7 +74,7 @@ def hop_chart(chart: Mapping[str, Any], width: int) -> str:
     layers = []
     for kind, share in BARS.items():
         drawn = [bar for bar in chart["bars"] if bar["kind"] == kind]
-        look: dict[str, Any] = {"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide}
+        look = MarkLook({"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide})
         bars = alt.Chart(alt.Data(values=drawn)).mark_bar(**look)
         layers.append(bars.encode(x=hop, y=time, y2="high:Q"))
     return svg(alt.layer(*layers).properties(width=room, height=BARS_TALL))

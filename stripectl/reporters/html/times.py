@@ -7,7 +7,7 @@ from typing import Any
 from stripectl.analysis.ranking import contenders, strength
 from stripectl.core.plan import Plan
 from stripectl.reporters.html.bar_chart import time_bar
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.charts import Chart, Section, chart, chart_table, grouped_by, section
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, flags_text, measurement_set, simulation_of
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
@@ -20,7 +20,7 @@ ABSENT = "No plan has a time; the table of measurements gives the reasons."
 COLUMNS = ("plan", "target", "method", "time", "95 % interval")
 
 
-def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+def of_run(shown: Sequence[Measurement]) -> Section:
     groups: dict[Any, list[Measurement]] = {}
     for m in contenders(shown):
         groups.setdefault((m.workload, m.target.hardware), []).append(m)
@@ -28,7 +28,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     return section("time", "Plans", TITLE, INTRO, grouped_by(charts), ABSENT)
 
 
-def time_bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any]:
+def time_bars(title: str, members: Sequence[Measurement], most: int) -> Chart:
     """A chart of the fastest members, which share a workload; plans of the strongest method come first."""
     several = [m for m in members if m.devices > 1]
     alone, members = [m for m in members if several and m.devices == 1], measurement_set(several or members)

@@ -1,26 +1,27 @@
 """All workloads of a run in one matrix: lengths down; passes, models and targets across. A cell has the answer, its
 gain and its method, and links to the details."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.workload import Workload, format_length
+from stripectl.reporters.html.charts import PageContext
 from stripectl.results.labels import workload_label
+from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import duration, times
 
 MAX_COLUMNS = 12  # of the matrix, which scrolls sideways where they do not fit
 MAX_DETAILS = 25  # workloads with details; for the others the matrix has the answer
 
 
-def workload_matrix(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def workload_matrix(found: Sequence[Recommendation]) -> PageContext | None:
     """The matrix of recommendations, the main workload of the run first; None where there is only one."""
     if len(found) < 2:
         return None
-    works = [Workload.from_json(each["workload"]) for each in found]
+    works = [each.workload for each in found]
     lengths = [f"{format_length(work.seq_len)} tokens" for work in works]
-    shapes = shape_labels(works, [each["target"] for each in found])
+    shapes = shape_labels(works, [str(each.target) for each in found])
     passes = [work.passes for work in works]
     one_pass = len(set(passes)) == 1 and any(shapes)
     across = shapes if one_pass else [_joined(*each) for each in zip(shapes, passes, strict=True)]
@@ -30,14 +31,14 @@ def workload_matrix(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None
     places = min(
         narrow or [by_shape], key=lambda each: (len({row for row, _ in each}), len({name for _, name in each}))
     )
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    rows: dict[str, dict[str, PageContext]] = {}
     for at in sorted(range(len(works)), key=lambda at: works[at].seq_len):
         each, (row, name) = found[at], places[at]
         rows.setdefault(row, {})[name] = {
-            "names": each["names"],
-            "gain": times(each["gain"]["value"]) if each["gain"] else None,
-            "time": duration(each["median_s"]),
-            "method": each["method"],
+            "names": each.names,
+            "gain": times(each.gain.value) if each.gain else None,
+            "time": duration(each.median_s),
+            "method": each.method,
             "anchor": workload_anchor(at) if at < MAX_DETAILS else None,
             "chosen": at == 0,
         }

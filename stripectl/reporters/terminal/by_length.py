@@ -10,8 +10,8 @@ from stripectl.analysis.by_length import LengthResult, SchemeResult, SchemesByLe
 from stripectl.core.method import METHODS
 from stripectl.core.plan import UNSHARDED
 from stripectl.core.workload import at_lengths, format_length
-from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, fitted_table, memory_cell, spread_cell
-from stripectl.results.labels import plan_label, workload_label
+from stripectl.reporters.terminal.tables import MARKS, fitted_table, memory_cell, spread_cell
+from stripectl.results.labels import METHOD_WORDS, plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, duration, plural, times
 

@@ -1,9 +1,7 @@
 """Notes below the tables of a terminal: sources of times, longest sequences, and published values."""
 
-import contextlib
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
@@ -14,19 +12,21 @@ from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.bounds import formula_lengths
+from stripectl.core.plan import Plan
 from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import fitted_table
+from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement, measurement_set
 from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
 from stripectl.runner.search import enough_devices
-from stripectl.util.units import NOTHING, duration, nbytes, rate, times, worst_hop
+from stripectl.util.units import NOTHING, duration, nbytes, rate, times
 
 TABLED = {
-    "estimated_cycles": "the compiler's estimated cycles",
-    "bundles": "the compiler's bundles",
-    "published": "published times",
+    CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
+    CostOrigin.BUNDLES: "the compiler's bundles",
+    CostOrigin.PUBLISHED: "published times",
 }
 MAX_NOTES = 3  # lines of a kind below a table
 MAX_REASONS = 6  # of refused plans in a search
@@ -39,52 +39,47 @@ def cost_source_notes(run: Run) -> list[Text]:
     """One line for each set of tile costs behind simulated times: the error of the fit, and the cost of a hop."""
     lines: dict[str, None] = {}
     for m in run.measurements:
-        with contextlib.suppress(
-            KeyError, TypeError, ValueError, AttributeError
-        ):  # a resumed run may come from anybody
-            lines |= dict.fromkeys(_calibration(m))
-            if beside := (m.cost_source or {}).get("softmax"):
-                tile = m.plan.for_attention("softmax").tile
-                other = replace(m, cost_source=beside, tiles={"tile": str(tile)})
-                lines |= {f"softmax layers: {line}": None for line in _calibration(other) if line not in lines}
+        if m.cost_source is None:
+            continue
+        made_by = m.compiled_program and m.compiled_program.compiler
+        lines |= dict.fromkeys(_cost_lines(m.cost_source, m.plan, m.tiles and m.tiles.tile, made_by))
+        if beside := m.cost_source.softmax:
+            tile = m.plan.for_attention("softmax").tile
+            others = _cost_lines(beside, m.plan, str(tile), made_by)
+            lines |= {f"softmax layers: {line}": None for line in others if line not in lines}
     return [Text(f"costs   {line}") for line in lines]
 
 
-def _calibration(m: Measurement) -> Iterator[str]:
-    """The source of a measurement's time."""
-    known = m.cost_source or {}
-    if known.get("source") == "none":
-        yield f"no time: {known.get('left_out')}"
-    hop = known.get("hop") or {}
-    link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
-    why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
-    for axis, worst in (known.get("slower_hops") or {}).items():
-        link += f"; the slowest of {axis}: {worst_hop(worst)}"
-    if known.get("source") == "measured_tile":
-        timed = [name for name in ("forward", "backward") if name in known]
-        errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in timed)
-        own = f" (backward {known['backward_tile']})" if "backward_tile" in known else ""
-        yield f"tiles of {known['tile']}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
-    elif known.get("source") == "datasheet":
-        peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
-        yield f"tiles from the datasheet, {peak}; {link}{why}"
-    elif known.get("source") == "few_layers":
-        few, many = known["layers_run"]
-        each = f"{duration(known['layer_s'])} per layer"
-        yield f"steps of {known['layers']} layers from {few} and {many} that ran interleaved: {each}"
-    elif known.get("source") in TABLED:
-        made_by = known.get("made_by") or (m.compiled_program or {}).get("compiler")
-        of = "" if known["source"] == "published" else f" ({made_by})"
-        at = f" at {rate(known['clock_hz'], 'Hz')}" if known.get("clock_hz") else ""
-        table = f" in {known['table']}" if known.get("table") else ""
-        near = f", from the nearest entry ({known['interpolated_from']})" if known.get("interpolated_from") else ""
-        whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
-        tiles = f"tiles of {(m.tiles or {}).get('tile')} by {TABLED[known['source']]}{of}{table}{at}{near}"
+def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str | None) -> Iterator[str]:
+    """The source of the time of a plan with such tiles."""
+    if known.source == CostOrigin.NONE:
+        yield f"no time: {known.left_out}"
+    hop = known.hop
+    link = f"hop {duration(hop and hop.latency_s)} + {rate(hop and hop.bytes_per_s_one_way, 'B/s')}"
+    why = f"; {known.not_compiled}" if known.not_compiled else ""
+    for axis, worst in (known.slower_hops or {}).items():
+        link += f"; the slowest of {axis}: {worst}"
+    if known.source == CostOrigin.MEASURED_TILE:
+        errors = (f"{name} {own.held_out.error:+.0%}" for name, own in known.by_pass.items() if own.held_out)
+        own = f" (backward {known.backward_tile})" if known.backward_tile else ""
+        yield f"tiles of {known.tile}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
+    elif known.source == CostOrigin.DATASHEET:
+        yield f"tiles from the datasheet, {known.rate_is} {rate(known.flops_per_s, 'FLOP/s')}; {link}{why}"
+    elif known.source == CostOrigin.FEW_LAYERS:
+        few, many = known.layers_run
+        each = f"{duration(known.layer_s)} per layer"
+        yield f"steps of {known.layers} layers from {few} and {many} that ran interleaved: {each}"
+    elif known.source in TABLED and known.forward:
+        of = "" if known.source == CostOrigin.PUBLISHED else f" ({known.made_by or compiler})"
+        at = f" at {rate(known.clock_hz, 'Hz')}" if known.clock_hz else ""
+        table = f" in {known.table}" if known.table else ""
+        near = f", from the nearest entry ({known.interpolated_from})" if known.interpolated_from else ""
+        whole, boundary = duration(known.forward.whole_s), duration(known.forward.boundary_s)
+        tiles = f"tiles of {tile} by {TABLED[known.source]}{of}{table}{at}{near}"
         yield f"{tiles}: forward {whole} per whole tile, {boundary} per boundary tile; {link}{why}"
-        for each in known.get("disagrees") or ():
-            which = f"{each['tile']} tile, {each['pass']}"
-            figures = f"{each['program_cycles']:,.0f} cycles in its program, {each['table_cycles']:,.0f} in the table"
-            yield f"{m.plan}: a {which}: {figures}"
+        for each in known.disagrees:
+            figures = f"{each.program_cycles:,.0f} cycles in its program, {each.table_cycles:,.0f} in the table"
+            yield f"{plan}: a {each.tile} tile, {each.passes}: {figures}"
 
 
 def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
@@ -157,17 +152,16 @@ def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
     lines: list[Text] = []
     for meshes in groups.values():
         if best := next((each for each in meshes.values() if len(each) == 2), None):
-            with contextlib.suppress(TypeError, ValueError, AttributeError):  # as in `cost_source_notes`
-                lines.append(Text(f"rule    {_rule(best)}"))
+            lines.append(Text(f"rule    {_rule(best)}"))
     return lines
 
 
 def _rule(best: Mapping[str, Measurement]) -> str:
     m = best[PASS_Q]
-    plan, known, work = m.plan, m.cost_source or {}, m.workload
-    tile_s = (known.get("forward") or {}).get("whole_s")
+    plan, known, work = m.plan, m.cost_source, m.workload
+    tile_s = known.forward.whole_s if known and known.forward else None
     tile_flops = 2 * plan.tile.block_q * plan.tile.block_kv * (work.head_dim + work.value_dim) if plan.tile else 0
-    rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), m.slowest_bytes_per_s
+    rates = (known and known.flops_per_s) or (tile_s and tile_flops / tile_s), m.slowest_bytes_per_s
     rule = PassRule(work, plan.shards, *rates)
     many = f"{rule.enough_queries:,.0f}" if rule.enough_queries else "n/a (no rates)"
     ratio = (best[PASS_KV].median_s or 0.0) / (m.median_s or 1.0)
@@ -192,8 +186,8 @@ def packing_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """How unevenly packed documents load the devices: plans by the tiles of their busiest device over the mean."""
     lengths: dict[int, dict[str, float]] = {}
     for m in measurements:
-        if m.workload.documents and m.tiles and m.devices > 1:
-            work = [sum(device) for device in m.tiles["per_round"]]
+        if m.workload.documents and m.tiles and m.tiles.per_round and m.devices > 1:
+            work = [sum(device) for device in m.tiles.per_round]
             plans = lengths.setdefault(m.workload.seq_len, {})
             plans.setdefault(str(m.plan).partition(",tile")[0], max(work) * len(work) / sum(work))
     lines = []
@@ -209,7 +203,7 @@ def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """One line for each plan whose longest sequence was searched, with the paper's formulas."""
     lines: list[Text] = []
     for m in measurements:
-        found = (m.compiled_program or {}).get("longest")
+        found = m.compiled_program and m.compiled_program.longest
         if not found:
             continue
         length, plan = m.workload.seq_len, m.plan
@@ -219,7 +213,7 @@ def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
                 style="bold",
             )
             + Text(f": {plan_label(m)} {m.workload.passes}"),
-            Text(f"        {format_length(found['refused'])} is refused: {found['reason']}"),
+            Text(f"        {format_length(int(found.refused))} is refused: {found.reason}"),
         ]
         if m.hbm_bytes:
             formulas = formula_lengths(m.workload, plan.sequence_devices, m.hbm_bytes).items()

@@ -8,9 +8,9 @@ from rich.text import Text
 from stripectl.analysis.series import Series
 from stripectl.reporters import history_text
 from stripectl.reporters.history_text import POINT_COLUMNS
-from stripectl.reporters.terminal.tables import METHOD_WORDS, fitted_table
+from stripectl.reporters.terminal.tables import fitted_table
 from stripectl.results.history import moment
-from stripectl.results.labels import workload_label
+from stripectl.results.labels import METHOD_WORDS, workload_label
 from stripectl.util.files import printable
 
 BARS = "▁▂▃▄▅▆▇█"

@@ -1,7 +1,6 @@
 """A profile on a terminal: devices, hops, mesh axes, operations, and a step drawn in characters."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +21,7 @@ from stripectl.reporters.profile_text import (
     profile_summary,
 )
 from stripectl.reporters.terminal.tables import fitted_table
+from stripectl.results.profile import Profile
 from stripectl.util.units import duration
 
 SIGNS = {"compute": "█", "hidden": "▓", "exposed": "░", "skew": "~", "idle": "·"}
@@ -31,49 +31,49 @@ SHOWN_HOPS, SHOWN_OPERATIONS = 16, 5
 
 
 def profile_parts(
-    trace: Mapping[str, Any], title: str, width: int, predicted: float | None = None, median_s: float | None = None
+    profile: Profile, title: str, width: int, predicted: float | None = None, median_s: float | None = None
 ) -> Iterator[Table | Text]:
     """A profile, part by part, or the reason why it shows nothing."""
     yield Text(title, style="bold")
-    said = profile_summary(trace, predicted)
-    if not trace.get("devices"):
+    said = profile_summary(profile, predicted)
+    if not profile.devices:
         yield Text(f"  {said}", style="yellow")
         return
-    yield Text(f"  {profile_source(trace, median_s)}; {said}")
-    yield narrowed_table(DEVICES, map(device_cells, trace["devices"]), width)
+    yield Text(f"  {profile_source(profile, median_s)}; {said}")
+    yield narrowed_table(DEVICES, map(device_cells, profile.devices), width)
     yield Text("exposed includes the skew within hops; skew also includes the wait at the end of a step", style="dim")
-    yield from drawn_timeline(trace, width)
-    if trace.get("hops"):
-        yield from hop_table(trace, width)
-    for each in cause_lines(trace):
-        yield Text(f"  {each['cause']}, {each['which']}: {each['why']}.")
-        yield Text(f"    Try: {each['advice']}.")
-    if len(trace.get("axes") or ()) > 1:
-        yield narrowed_table(AXES, map(axis_cells, trace["axes"]), width)
-    yield narrowed_table(OPERATIONS, map(operation_cells, (trace.get("operations") or [])[:SHOWN_OPERATIONS]), width)
+    yield from drawn_timeline(profile, width)
+    if profile.hops:
+        yield from hop_table(profile, width)
+    for each in cause_lines(profile):
+        yield Text(f"  {each.cause}, {each.which}: {each.why}.")
+        yield Text(f"    Try: {each.advice}.")
+    if len(profile.axes) > 1:
+        yield narrowed_table(AXES, map(axis_cells, profile.axes), width)
+    yield narrowed_table(OPERATIONS, map(operation_cells, profile.operations[:SHOWN_OPERATIONS]), width)
 
 
-def hop_table(trace: Mapping[str, Any], width: int) -> Iterator[Table | Text]:
+def hop_table(profile: Profile, width: int) -> Iterator[Table | Text]:
     """One row per hop, on the device with its largest exposed time."""
-    shown = trace["hops"][:SHOWN_HOPS]
-    yield narrowed_table(HOPS, (hop_cells(hop, trace["devices"]) for hop in shown), width)
-    left = len(trace["hops"]) - len(shown) + (trace.get("hops_left_out") or 0)
+    shown = profile.hops[:SHOWN_HOPS]
+    yield narrowed_table(HOPS, (hop_cells(hop, profile.devices) for hop in shown), width)
+    left = len(profile.hops) - len(shown) + int(profile.hops_left_out or 0)
     if left:
         yield Text(f"  {left} more hops are in the report", style="dim")
 
 
-def drawn_timeline(trace: Mapping[str, Any], width: int) -> Iterator[Text]:
+def drawn_timeline(profile: Profile, width: int) -> Iterator[Text]:
     """A step on every device, one line each."""
-    timeline = trace.get("timeline")
-    if not timeline or not timeline["end_s"]:
+    timeline = profile.timeline
+    if not timeline or not timeline.end_s:
         return
-    names = [device["name"] for device in trace["devices"]]
+    names = [device.name for device in profile.devices]
     room = max(map(len, names)) + 1
     size = max(NARROW, min(WIDE, width - room))
     legend = "  ".join(f"{sign} {kind}" for kind, sign in SIGNS.items())
-    yield Text(f"one step, {duration(timeline['end_s'])}: {legend}", style="dim")
-    for name, row in zip(names, timeline["devices"], strict=False):
-        kinds = moments(by_kind(row), timeline["end_s"], size)
+    yield Text(f"one step, {duration(timeline.end_s)}: {legend}", style="dim")
+    for name, row in zip(names, timeline.devices, strict=False):
+        kinds = moments(by_kind(row), timeline.end_s, size)
         yield Text(f"{name:{room}}" + "".join(SIGNS[kind] for kind in kinds), no_wrap=True)
 
 

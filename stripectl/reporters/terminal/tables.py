@@ -17,7 +17,7 @@ from rich.text import Text
 from stripectl.analysis.comparison import Comparison
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES
-from stripectl.results.labels import plan_label, workload_label
+from stripectl.results.labels import METHOD_WORDS, plan_label, workload_label
 from stripectl.results.measurement import (
     Measurement,
     attention_bound,
@@ -25,10 +25,10 @@ from stripectl.results.measurement import (
     refusals_and_failures,
     simulation_error,
     simulation_of,
-    speedup_verdict,
     with_speedups,
 )
 from stripectl.results.run import Run
+from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, duration, nbytes, plural, rate, times, with_interval
 
 UNLIMITED_COLUMNS = 4000  # columns of a table that is not for a screen: nothing is cut
@@ -52,11 +52,11 @@ def speedup_cell(m: Measurement) -> str:
     """The value, its interval and, where the interval contains 1, the word for it."""
     if not m.speedup:
         return "base" if m.status == "ok" and m.median_s and m.devices > 1 else NOTHING
-    text = times(m.speedup["value"])
-    if m.speedup.get("ci95"):
-        low, high = m.speedup["ci95"]
+    text = times(m.speedup.value)
+    if m.speedup.ci95:
+        low, high = m.speedup.ci95
         text += f" [{low:.2f}, {high:.2f}]"
-        if speedup_verdict(m.speedup) == "ambiguous":
+        if m.speedup.verdict == Verdict.INCONCLUSIVE:
             text += " ambiguous"
     return text
 
@@ -82,8 +82,7 @@ MAX_REFUSED_ROWS = 3  # refused plans that have a row and a line each
 NO_AXIS = re.compile(r"(?P<scheme>\w+) has no axis (?P<axis>\w+);")  # a combination of a grid that is not a plan
 MIN_COLUMNS = 5  # columns that are shown on any screen
 TEXT_COLUMNS = ("plan", "pass", "method", "speed-up")
-MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # after a number where there is no room for the word
-METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler gives no time
+MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
 
 
 def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
@@ -126,11 +125,11 @@ def _by_pass_and_time(m: Measurement) -> tuple[int, int, float]:
 def best_of_schemes(listed: Sequence[Measurement]) -> list[Measurement]:
     """From plans in order: the first of each pass, method, target and scheme, the baselines of speed-ups, and all
     failed plans."""
-    over = {(m.workload, m.method, m.speedup["over"]) for m in listed if m.speedup}
+    over = {(m.workload, m.method, m.speedup.over) for m in listed if m.speedup}
     seen, found = set[Hashable](), list[Measurement]()
     for m in listed:
         key = m.workload, m.method, m.target, m.plan.scheme
-        if m.status != "ok" or key not in seen or (m.workload, m.method, str(m.plan)) in over:
+        if m.status != "ok" or key not in seen or (m.workload, m.method, m.plan) in over:
             found.append(m)
         seen.add(key)
     return found
@@ -169,7 +168,7 @@ def memory_cell(m: Measurement) -> str:
 
 def hidden_cell(m: Measurement) -> str:
     """The hidden share of communication."""
-    return f"{m.overlap['ratio']:.0%}" if m.overlap and m.overlap.get("ratio") is not None else NOTHING
+    return f"{m.overlap.ratio:.0%}" if m.overlap and m.overlap.ratio is not None else NOTHING
 
 
 def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
@@ -190,7 +189,7 @@ def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str
         "speed-up": speedup_cell(m),
         "bound": times(attention_bound(m)),
         "vs one": times(over_one_device(m, run)),
-        "tiles": f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
+        "tiles": f"{m.tiles.efficiency:.0%}" if m.tiles else NOTHING,
         "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
         "MFU": NOTHING if m.mfu is None else f"{m.mfu:.0%}",
     }

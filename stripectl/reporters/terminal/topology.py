@@ -1,7 +1,6 @@
 """A target's devices and a mesh's links, in words and as JSON, for `stripectl topology`."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, is_torus
 from stripectl.hardware.profile import format_shape
 from stripectl.hardware.target import Target
+from stripectl.util.json import JsonObject
 from stripectl.util.units import duration, plural, rate
 
 MAX_HOSTS = 8  # hosts whose devices are shown; --json shows all of them
@@ -118,7 +118,7 @@ def slowest_hop_rate(placement: MeshPlacement) -> float | None:
     return min(rates, default=placement.target.hardware.figure("link_bytes_per_s_one_way"))
 
 
-def topology_json(placement: MeshPlacement) -> dict[str, Any]:
+def topology_json(placement: MeshPlacement) -> JsonObject:
     """Everything: `order` lists devices in the order of the mesh; hops are listed by the place of the axis they
     leave."""
     target, hardware = placement.target, placement.target.hardware

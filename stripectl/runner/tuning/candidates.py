@@ -10,6 +10,7 @@ from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
@@ -86,5 +87,7 @@ def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
         weight = weights.get(passes, 0.0) * tile.block_q * tile.block_kv
         return TileCost(weight, weight)
 
-    machine = CostModel(cost("forward"), cost("backward"), 0.0, float("inf"), True, "datasheet")
+    machine = CostModel(
+        cost("forward"), cost("backward"), 0.0, float("inf"), True, CostSource(source=CostOrigin.DATASHEET)
+    )
     return simulate(case.workload, plan, machine).seconds

@@ -128,11 +128,12 @@ class TimeTiles:
     def calibrated(self, case: Measurement, coarse: Measurement) -> Measurement:
         """The candidate simulated from a full calibration of its tiles, with their first timings."""
         known = next((m for m in self.tuning.request.previous if m.identity == case.identity), None)
-        if known and (known.cost_source or {}).get("forward"):
+        if known and known.cost_source and known.cost_source.forward:
             return known
         found = simulate_case(case, self.place, self.devices)
-        first = (coarse.cost_source or {}).get("coarse")
-        return replace(found, cost_source={**found.cost_source, "coarse": first}) if found.cost_source else found
+        if not found.cost_source or not coarse.cost_source:
+            return found
+        return replace(found, cost_source=replace(found.cost_source, coarse=coarse.cost_source.coarse))
 
 
 @dataclass

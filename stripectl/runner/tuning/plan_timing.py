@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding
 from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
+from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import Disturbances
 from stripectl.runner.tuning.candidates import why_not_run, work_of
@@ -111,7 +112,7 @@ class PlanArms:
             known = done.get(case.measurement.identity)
             if not known or known.status != "ok":
                 continue
-            shorts_s = (known.cost_source or {}).get("shorts_s", ())
+            shorts_s = known.cost_source.shorts_s if known.cost_source else ()
             if shorts_s or known.samples_s:
                 self.known_s[index], self.known_whole_s[index] = list(shorts_s), list(known.samples_s)
                 case.watch = Disturbances.before(known)
@@ -122,7 +123,7 @@ class PlanArms:
         case, shorts_s = self.cases[index], [*self.shorts_s[index], *self.known_s[index]]
         case = replace(case, samples_s=[*case.samples_s, *self.known_whole_s[index]])
         cut, times = cut_to_a_group(case.measurement)
-        short = {"source": "short_run", "shorts_s": shorts_s, "heads": cut.workload.heads, "times": times}
+        short = CostSource(source=CostOrigin.SHORT_RUN, shorts_s=tuple(shorts_s), heads=cut.workload.heads, times=times)
         if case.samples_s or not case.is_active:
             return replace(case.to_measurement(), cost_source=short if case.is_active else None)
         if not shorts_s:

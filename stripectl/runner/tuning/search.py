@@ -34,6 +34,7 @@ from stripectl.runner.tuning.evaluators import (
 )
 from stripectl.runner.tuning.tile_timing import TileArms
 from stripectl.util import disk_cache
+from stripectl.util.json import JsonObject
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
@@ -112,7 +113,7 @@ def with_best_mesh(tuning: TileSearch, backends: LocalBackends) -> Iterator[Even
     yield from map(Final, TileSearches(tuning, backends).run())
 
 
-def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[JsonObject]) -> JsonObject:
     """Everything that affects a tuning."""
     request, around = tuning.request, environment([])
     effort = request.sampling

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stripectl.results.measurement import ratio_interval
+from stripectl.statistics.intervals import ratio_interval
 
 HOPELESS = 2.0  # times the best prior: no kernel makes up for this factor
 KEEP_WITHIN = 1.5  # times the best short run: a slower candidate is slower in full runs too

@@ -6,17 +6,18 @@ Their cost does not depend on scheme or layout, so each is timed once, and plans
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.runner.tuning.candidates import why_not_run, work_of
 from stripectl.simulate.calibration import CalibrationBlock, block_shape, block_tile_count
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
+from stripectl.util.json import Json
 from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason
 from stripectl.workers.worker_group import WorkerError
@@ -36,7 +37,7 @@ class TimedTiles:
     failed: dict[str, WorkerError] = field(default_factory=dict)
     ready: tuple[int, set[str]] = (0, set())  # the number of the workers' start, and the blocks that they have prepared
 
-    def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Any]:
+    def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Json]:
         rows = block_of(kernel, tile).rows
         return {
             "passes": passes,
@@ -78,7 +79,7 @@ class TimedTiles:
         """Use earlier timings instead of timing again."""
         for m in done:
             plan = m.plan
-            for passes, seconds in ((m.cost_source or {}).get("coarse") or {}).items():
+            for passes, seconds in ((m.cost_source and m.cost_source.coarse) or {}).items():
                 if not (known := self.known(m.workload, plan.kernel, plan.tiles[passes], passes)):
                     known += seconds
 
@@ -120,11 +121,11 @@ class TileArms:
     def to_measurement(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:
         """The candidate simulated from the time of its block."""
         case, plan = self.cases[index], self.plans[index]
-        found, costs = dict[str, list[float]](), dict[str, TileCost]()
+        found, costs = dict[str, tuple[float, ...]](), dict[str, TileCost]()
         for passes, tile in plan.tiles.items():
             costs[passes] = self.tiles.cost(case.workload, plan.kernel, tile, passes)
             if known := self.tiles.known(case.workload, plan.kernel, tile, passes):
-                found[passes] = list(known)
+                found[passes] = tuple(known)
         own = plan.tiles[self.passes]
         key = str(self.tiles.request(case.workload, plan.kernel, own, self.passes))
         if key in self.tiles.failed:
@@ -133,7 +134,7 @@ class TileArms:
         if not self.runs[index]:
             return replace(case, status="refused", reason=why_not_run(self.prior_s, index))
         latency, rate = hop or (0.0, float("inf"))
-        machine = CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, "one_block")
-        detail = {"source": "one_block", "tile": str(own), "block": f"{BLOCK_ROWS} {BAND}", "coarse": found}
+        source = CostSource(source=CostOrigin.ONE_BLOCK, tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found)
+        machine = CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, source)
         seconds = simulate(case.workload, plan, machine).seconds
-        return replace(case, method="simulated", median_s=seconds, cost_source=detail)
+        return replace(case, method="simulated", median_s=seconds, cost_source=source)

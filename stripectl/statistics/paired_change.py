@@ -2,9 +2,9 @@
 
 Cores that are lent to others, or that clock down, are fast for a while and then slower, so samples form several levels,
 and the number of samples in each moves means, medians and minima from run to run. A sample is therefore compared only
-with samples of the other run during which the yardstick (`noise`) took equally long. The change is the one that most of
-these pairs show, the mode of their ratios by a kernel density estimate (Parzen 1962): a delay of some samples does not
-move the mode.
+with samples of the other run during which the yardstick, a fixed matmul next to each sample, took equally long. The
+change is the one that most of these pairs show, the mode of their ratios by a kernel density estimate (Parzen 1962): a
+delay of some samples does not move the mode.
 """
 
 import math
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stripectl.results.measurement import Measurement
-from stripectl.results.schema import MIN_NUMBER
-from stripectl.statistics.bootstrap import percentile_interval
+from stripectl.statistics.drift import is_ordered
+from stripectl.statistics.intervals import percentile_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +28,7 @@ GRID_STEPS = round(2 * SPAN / GRID) + 1
 DRAWS = 500  # bootstrap resamples
 RANK_REACH = 0.1  # of ranks, in logarithms of times, beyond the change
 CONTINUITY = 1.0  # half of the change in the ranks of two samples that exchange their places
-CONFIDENCE = 0.01  # probability below which an order of samples is a drift
+MIN_SECONDS = 1e-60  # whose logarithm is taken of a shorter time
 
 
 @dataclass(frozen=True)
@@ -46,33 +45,21 @@ class Samples:
         return Samples(self.times[at], self.yardstick[at])
 
     @classmethod
-    def of(cls, m: Measurement, yardstick_s: Sequence[float]) -> "Samples":
-        """At most MAX_COMPARED_SAMPLES samples, from the whole of a measurement. Without a yardstick its time is 1
-        s."""
+    def of(cls, times_s: Sequence[float], yardstick_s: Sequence[float] = ()) -> "Samples":
+        """At most MAX_COMPARED_SAMPLES of the samples, evenly spaced. Without a yardstick its time is 1 s."""
         import numpy as np
 
-        times_s = m.samples_s or (m.median_s,)
         kept = np.unique(np.linspace(0, len(times_s) - 1, MAX_COMPARED_SAMPLES).round().astype(int))
         both = (np.asarray(each, float)[kept] for each in (times_s, yardstick_s or (1.0,) * len(times_s)))
-        return cls(*(np.log(np.maximum(each, MIN_NUMBER)) for each in both))
+        return cls(*(np.log(np.maximum(each, MIN_SECONDS)) for each in both))
 
     def drift(self) -> float:
         """How much longer the second half took than the first, minus 1, where the machine was equally fast; 0 where
         this may be chance (Kendall's tau)."""
-        from scipy import stats
-
         half = len(self) // 2
-        if half < MIN_SAMPLES:
+        if half < MIN_SAMPLES or not is_ordered(self.times - self.yardstick):
             return 0.0
-        ordered: Any = stats.kendalltau(range(len(self)), self.times - self.yardstick)
-        return SamplePairs.of(self[:half], self[half:]).change() if ordered.pvalue <= CONFIDENCE else 0.0
-
-
-def yardsticks(*measured: Measurement) -> list[Sequence[float]]:
-    """The yardstick's seconds next to the samples of each; empty where some have none."""
-    found: list[Sequence[float]] = [(m.noise or {}).get("yardstick_s") or () for m in measured]
-    timed = all(len(each) == len(m.samples_s) for each, m in zip(found, measured, strict=True))
-    return found if timed else [()] * len(measured)
+        return SamplePairs.of(self[:half], self[half:]).change()
 
 
 def pair_weights(base: Samples, new: Samples) -> Any:
@@ -149,12 +136,9 @@ class PairedChange:
     drifts: tuple[float, float]
 
     @classmethod
-    def between(cls, base: Measurement, new: Measurement) -> "PairedChange":
+    def between(cls, old: Samples, fresh: Samples) -> "PairedChange":
         import numpy as np
 
-        old, fresh = (
-            Samples.of(m, yardstick_s) for m, yardstick_s in zip((base, new), yardsticks(base, new), strict=True)
-        )
         drifts, took = (old.drift(), fresh.drift()), np.median(fresh.yardstick) - np.median(old.yardstick)
         machine, apart = math.expm1(took), not SamplePairs.of(old, fresh).is_matched()
         if apart:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from stripectl.results.measurement import median_interval, ratio_interval
-from stripectl.statistics.bootstrap import RESAMPLES
+from stripectl.statistics.intervals import RESAMPLES, median_interval, ratio_interval
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=12), st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=12))

@@ -1,0 +1,197 @@
+"""The source of the tile and hop costs that a time depends on, with their figures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stripectl.results.records import Sparse
+from stripectl.util.units import duration, rate
+
+
+class CostOrigin(StrEnum):
+    """The origin of the cost of a tile."""
+
+    MEASURED_TILE = "measured_tile"
+    DATASHEET = "datasheet"
+    ESTIMATED_CYCLES = "estimated_cycles"
+    BUNDLES = "bundles"
+    PUBLISHED = "published"
+    ONE_BLOCK = "one_block"
+    SHORT_RUN = "short_run"
+    FEW_LAYERS = "few_layers"
+    NONE = "none"
+
+    @property
+    def is_timed_here(self) -> bool:
+        """Whether tiles or plans ran on this machine."""
+        return self in (self.MEASURED_TILE, self.ONE_BLOCK, self.SHORT_RUN, self.FEW_LAYERS)
+
+    @property
+    def is_search_probe(self) -> bool:
+        """Whether it is the first, rough timing of a search, which cannot decide the fastest plan."""
+        return self in (self.ONE_BLOCK, self.SHORT_RUN)
+
+    @property
+    def has_published_error(self) -> bool:
+        """Whether times with this origin are compared with published times (`analysis.accuracy`)."""
+        return self in (self.BUNDLES, self.PUBLISHED)
+
+    @property
+    def phrase(self) -> str:
+        """The cost of tiles as a noun phrase."""
+        return PHRASES.get(self, f"the source {self}")
+
+    @property
+    def description(self) -> str:
+        """Sentences for a reader of a report."""
+        return DESCRIPTIONS[self]
+
+
+PHRASES = {
+    CostOrigin.DATASHEET: "the times that published figures allow",
+    CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
+    CostOrigin.BUNDLES: "the bundles of the compiler's final schedule",
+    CostOrigin.PUBLISHED: "published times of the kernel",
+}
+DESCRIPTIONS = {
+    CostOrigin.MEASURED_TILE: "Tiles were timed on this machine: whole, boundary and dead tiles separately, for one "
+    "key/value head and the query heads that share it. A cost was fitted to each kind; a block held out of the fit "
+    "gives the error.",
+    CostOrigin.ESTIMATED_CYCLES: "Nothing was timed. Tiles take the cycles that the target's compiler estimates for "
+    "the tile loops of one small program, at the clock rate of the chip; hops take the time of the links that they "
+    "cross.",
+    CostOrigin.BUNDLES: "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final "
+    "schedule of one small program, about one cycle each, or the time of their matmuls at the peak rate where that is "
+    "longer. All schemes, meshes and lengths use the same costs.",
+    CostOrigin.PUBLISHED: "Nothing was timed here. Tiles take times derived from published times of the kernel, "
+    "distributed in waves over the processors of the GPU.",
+    CostOrigin.NONE: "No time is predicted, because a figure that the prediction needs is not published.",
+    CostOrigin.DATASHEET: "Nothing was timed. Tiles and hops take the times that the machine's published figures "
+    "allow.",
+    CostOrigin.ONE_BLOCK: "Tiles were timed on this machine on one block of whole scores: the first step of a search.",
+    CostOrigin.FEW_LAYERS: "Steps of few layers ran here; the model's step adds the time of one layer for each "
+    "further layer.",
+    CostOrigin.SHORT_RUN: "The plan ran here with one key/value group per device; its time is multiplied by the "
+    "groups.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutBlock(Sparse):
+    """A block that was not in the fit: its seconds, and the relative error of the fit."""
+
+    block: str
+    measured_s: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileSeconds(Sparse):
+    """Seconds of a tile of each kind for one head, of a row of tiles and of a call; the blocks that were timed."""
+
+    whole_s: float
+    boundary_s: float
+    dead_s: float | None = None
+    row_s: float | None = None
+    call_s: float | None = None
+    blocks: tuple[str, ...] = ()
+    held_out: HeldOutBlock | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopCost:
+    """The cost of a hop: latency, where it is known, and bytes/s one way."""
+
+    latency_s: float | None
+    bytes_per_s_one_way: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowestHop(Sparse):
+    """The slowest hop of an axis where some hops share links or cross several."""
+
+    slowest_bytes_per_s: float | None = None
+    longest_latency_s: float | None = None
+
+    def __str__(self) -> str:
+        """Its rate and latency, as far as they are known."""
+        slowest, longest = self.slowest_bytes_per_s, self.longest_latency_s
+        return ", ".join(
+            ([rate(slowest, "B/s")] if slowest is not None else [])
+            + ([duration(longest)] if longest is not None else [])
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostDisagreement:
+    """A tile whose cycles in a plan's own program differ from the table."""
+
+    passes: str
+    tile: str
+    program_cycles: float
+    table_cycles: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource(Sparse):
+    """The table of tile costs, its maker, the program that made it, and the nearest entry where the shape has none."""
+
+    table: str | None = None
+    made_by: str | None = None
+    interpolated_from: str | None = None
+    program: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostSource(TableSource):
+    """The source of a time: the origin of tile costs, the costs of a tile and a hop, and what is not modelled.
+
+    `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
+    per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
+    layers in a model that also has linear layers. `coarse` and `shorts_s` are the samples of a search's probe, by pass;
+    `samples_by_layers` are the samples of a step from few layers.
+    """
+
+    source: CostOrigin
+    predicted: bool = False
+    tile: str | None = None
+    backward_tile: str | None = None
+    forward: TileSeconds | None = None
+    backward: TileSeconds | None = None
+    backward_costs: TableSource | None = None
+    hop: HopCost | None = None
+    slower_hops: Mapping[str, SlowestHop] | None = None
+    exposed: Mapping[str, float] | None = None
+    clock_hz: float | None = None
+    flops_per_s: float | None = None
+    rate_is: str | None = None
+    sources: Mapping[str, str] | None = None
+    left_out: str | None = None
+    memory_left_out: str | None = None
+    not_compiled: str | None = None
+    disagrees: tuple[CostDisagreement, ...] = ()
+    softmax: "CostSource | None" = None
+    block: str | None = None
+    coarse: Mapping[str, tuple[float, ...]] | None = None
+    shorts_s: tuple[float, ...] = ()
+    heads: int | None = None
+    times: float | None = None
+    layers_run: tuple[int, ...] = ()
+    layers: int | None = None
+    layer_s: float | None = None
+    samples_by_layers: Mapping[str, tuple[float, ...]] | None = None
+
+    @property
+    def slowest_bytes_per_s(self) -> float | None:
+        """Bytes/s, one way, of the slowest hop."""
+        known = [self.hop.bytes_per_s_one_way] if self.hop else []
+        slower = [each.slowest_bytes_per_s for each in (self.slower_hops or {}).values()]
+        return min([*known, *filter(None, slower)], default=None)
+
+    @property
+    def by_pass(self) -> dict[str, TileSeconds]:
+        """The cost of tiles, by pass."""
+        return {name: own for name, own in (("forward", self.forward), ("backward", self.backward)) if own}
+
+
+FROM_DATASHEET = CostSource(source=CostOrigin.DATASHEET)

@@ -1,0 +1,151 @@
+"""Typed records and their JSON, by cattrs. A record is read once, where it enters the program; all later code can rely
+on its types.
+
+Plans, targets and workloads are values in a record, and text or a mapping in JSON. A field that JSON does not have
+takes its default. A field that the record does not have is ignored, so an older stripectl reads newer files. The field
+`passes` of a record is `pass` in JSON, which no Python name can be.
+"""
+
+import functools
+import json
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from stripectl.core.plan import Plan, read_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.target import TargetName, read_target
+from stripectl.results.schema import is_number
+from stripectl.util.json import JsonObject
+
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+Record = TypeVar("Record")
+Amount = Annotated[float, "zero or more"]
+Count = Annotated[int, "zero or more"]
+Error = Annotated[float, "may be infinite or no number"]
+
+
+class Sparse:
+    """A record whose JSON omits fields with their default values."""
+
+
+def read_record(kind: type[Record], content: object) -> Record:
+    """A record from its JSON.
+
+    Raises:
+        TypeError: it is not a record of this kind; the message names the field.
+    """
+    try:
+        return converter().structure(content, kind)
+    except Exception as error:  # read again, by a converter that is slower and knows where it is
+        raise TypeError(_why_unread(kind, content) or str(error)) from error
+
+
+def _why_unread(kind: type[Any], content: object) -> str:
+    from cattrs import BaseValidationError, transform_error
+
+    try:
+        converter(says_where=True).structure(content, kind)
+    except BaseValidationError as error:
+        return transform_error(error, format_exception=lambda reason, _: _reason(reason))[0]
+    except Exception as error:  # of a record as a whole
+        return _reason(error)
+    return ""
+
+
+def _reason(error: BaseException) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def record_json(record: object) -> JsonObject:
+    """The JSON of a record."""
+    return converter().unstructure(record)
+
+
+@functools.cache
+def converter(says_where: bool = False) -> "Converter":
+    """The converter of all records."""
+    from cattrs import Converter  # only where a record is read or written
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    made = Converter(detailed_validation=says_where)
+
+    def names(kind: type[Any]) -> dict[str, Any]:
+        return {"passes": override(rename="pass")} if any(each.name == "passes" for each in fields(kind)) else {}
+
+    def structured(kind: type[Any]) -> Any:
+        return make_dict_structure_fn(kind, made, **names(kind))
+
+    def unstructured(kind: type[Any]) -> Any:
+        sparse = issubclass(kind, Sparse)
+        return make_dict_unstructure_fn(kind, made, _cattrs_omit_if_default=sparse, **names(kind))
+
+    for kind, reader in {float: number, int: whole_number, str: text, bool: truth}.items():
+        made.register_structure_hook(kind, reader)
+    for kind, reader in {Amount: amount, Count: count, Error: error_figure}.items():
+        made.register_structure_hook_func(functools.partial(_is_kind, kind), reader)
+    made.register_structure_hook_factory(is_dataclass, structured)
+    made.register_unstructure_hook_factory(is_dataclass, unstructured)
+    for kind, reader in {Plan: read_plan, TargetName: read_target}.items():
+        made.register_structure_hook(kind, lambda value, _, reader=reader: reader(text(value)))
+        made.register_unstructure_hook(kind, str)
+    made.register_structure_hook(Workload, lambda value, _: _workload_of(json.dumps(value)))
+    made.register_unstructure_hook(Workload, lambda value: dict(workload_json(value)))
+    return made
+
+
+def _is_kind(kind: object, other: object) -> bool:
+    return kind == other
+
+
+def number(value: Any, _: object = None) -> float:
+    if isinstance(value, int | float) and is_number(abs(value)):
+        return value
+    raise TypeError(f"{value!r} is not a number")
+
+
+def amount(value: Any, _: object = None) -> float:
+    if is_number(value):
+        return value
+    raise TypeError(f"{value!r} is not a number of zero or more")
+
+
+def whole_number(value: Any, _: object = None) -> int:
+    if isinstance(value, int | float) and is_number(abs(value)) and value == int(value):
+        return int(value)
+    raise TypeError(f"{value!r} is not a whole number")
+
+
+def count(value: Any, _: object = None) -> int:
+    return whole_number(amount(value))
+
+
+def error_figure(value: Any, _: object = None) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"{value!r} is not an error")
+
+
+def text(value: Any, kind: type[str] = str) -> str:
+    """A text, or the member of an enumeration of texts."""
+    if isinstance(value, str):
+        return value if kind is str else kind(value)
+    raise TypeError(f"{value!r} is not a text")
+
+
+def truth(value: Any, _: object = None) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise TypeError(f"{value!r} is not true or false")
+
+
+@functools.lru_cache(4096)  # measurements of a run share their workloads
+def _workload_of(content: str) -> Workload:
+    return Workload.from_json(json.loads(content))
+
+
+@functools.lru_cache(4096)
+def workload_json(workload: Workload) -> JsonObject:
+    """The JSON of a workload; callers must not change it."""
+    return workload.to_json()
