@@ -1,4 +1,4 @@
-"""What a recommendation says about each thing, in a line each: outputs arrange these and word nothing anew."""
+"""The statements of a recommendation, a line each: outputs arrange statements and rephrase none."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ MIN_SHARE = 0.005  # of a step: a smaller part is not named
 
 
 def statements(found: Recommendation) -> tuple[Statement, ...]:
-    """The lines of a recommendation, in the order of a card; those that nothing is known of are left out."""
+    """The lines of a recommendation, in the order of a card; a line without a known figure is omitted."""
     return tuple(_statements(found))
 
 
@@ -78,7 +78,7 @@ def limits_statement(found: Recommendation) -> Statement:
 
 
 def memory_statement(found: Recommendation, needs: int) -> Statement:
-    """What a device needs of what it has, and its largest parts."""
+    """The memory that a device needs, its share of the memory that there is, and the largest parts."""
     value, has = nbytes(needs), found.hbm_bytes
     text = f"{value} of {nbytes(has)} per device, {needs / has:.0%}" if has else f"{value} per device"
     if found.memory:

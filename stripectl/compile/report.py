@@ -1,4 +1,4 @@
-"""What a compiler says of a plan: the answer of its worker, and what is kept of it on disk."""
+"""The report of a compiler about a plan: the answer of its worker, also kept on disk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from stripectl.results.records import Sparse
 class CompilerReport(Sparse):
     """How long it compiled, and of the program its peak memory and what a device sends, by opcode; or the compiler's
     words where it refuses the program. `by_kind` are programs of a layer of each kind where a model has several: in
-    the whole program their tiles cannot be told apart."""
+    the whole program their tiles cannot be separated."""
 
     compile_s: float
     refused: str | None = None

@@ -1,4 +1,4 @@
-"""What a compiler says of a plan's program: its collectives and how they are scheduled, what it changed, and cycles."""
+"""The compiler's facts about a plan's program: collectives and their schedule, rewrites, copies and cycles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class LoopCopies(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class LongestSequence:
-    """Of a search for the longest sequence: its step in tokens, the length that is refused, and why."""
+    """The end of a search for the longest sequence: its step in tokens, the length that is refused, and why."""
 
     step: int | None = None
     refused: Count
@@ -69,8 +69,8 @@ class KernelBundles:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledProgram:
-    """What a compiler said. `cycles` are estimates of attention by pass, of a tile of each kind; `beside` of the other
-    parts of a training step."""
+    """The compiler's facts about a program. `cycles` are estimates of attention by pass, of a tile of each kind;
+    `beside` are estimates of the other parts of a training step."""
 
     compiler: str | None = None
     collectives: tuple[ScheduledCollective, ...] = ()

@@ -9,7 +9,7 @@ from stripectl.util.units import duration, rate
 
 
 class CostOrigin(StrEnum):
-    """Who says what a tile costs."""
+    """The origin of the cost of a tile."""
 
     MEASURED_TILE = "measured_tile"
     DATASHEET = "datasheet"
@@ -38,7 +38,7 @@ class CostOrigin(StrEnum):
 
     @property
     def phrase(self) -> str:
-        """What tiles take, as a noun."""
+        """The cost of tiles, as a noun."""
         return PHRASES.get(self, f"the source {self}")
 
     @property
@@ -100,7 +100,7 @@ class TileSeconds(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class HopCost:
-    """What a hop takes: a latency, where it is known, and bytes/s one way."""
+    """The cost of a hop: a latency, where it is known, and bytes/s one way."""
 
     latency_s: float | None
     bytes_per_s_one_way: float
@@ -144,7 +144,7 @@ class TableSource(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class CostSource(TableSource):
-    """What a time stands on: where tile costs come from, what a tile and a hop take, and what is left out.
+    """The source of a time: where tile costs come from, the cost of a tile and of a hop, and what is not included.
 
     `exposed` holds the share of transfers that the compiler's schedule puts no tiles beside, by pass, opcode and bytes
     an element. `sources` says where figures of the datasheet were published. `softmax` is the source of softmax layers
@@ -190,7 +190,7 @@ class CostSource(TableSource):
 
     @property
     def by_pass(self) -> dict[str, TileSeconds]:
-        """What tiles take, by pass."""
+        """The costs of tiles, by pass."""
         return {name: own for name, own in (("forward", self.forward), ("backward", self.backward)) if own}
 
 

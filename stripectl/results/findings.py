@@ -64,7 +64,7 @@ class CommunicationOverlap:
 
     @classmethod
     def predicted(cls, found: Overlap | None, source: str) -> "CommunicationOverlap | None":
-        """Of a plan that did not run: nothing is known of waiting for peers; None where nothing is sent."""
+        """The overlap of a plan that did not run, without waits for peers; None where the plan sends nothing."""
         return found and cls(ratio=found.ratio, hidden_s=found.hidden_s, exposed_s=found.exposed_s, source=source)
 
 
@@ -89,7 +89,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """What was beside samples: seconds of the yardstick, the share of the cores that other programs took, how often
+    """Disturbances of samples: seconds of the yardstick, the share of the cores that other programs took, how often
     the clock was throttled, and samples that held a compilation and were taken again."""
 
     yardstick_s: tuple[Amount, ...] = ()

@@ -21,8 +21,8 @@ MAX_RETAKES = 3  # times that a sample with a compilation in it is taken again
 
 @dataclass(frozen=True, kw_only=True)
 class SampleAnswer:
-    """A sample in one process: its seconds, those of the yardstick next to it, of all its cores (elapsed) and of other
-    programs on them, and how often a clock was throttled and a program compiled within it."""
+    """A sample in one process: its seconds, the yardstick's seconds next to it, the seconds of all its cores (elapsed)
+    and of other programs on these cores, and the numbers of throttled clocks and of compilations during the sample."""
 
     seconds: float
     yardstick_s: float

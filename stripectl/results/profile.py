@@ -1,4 +1,4 @@
-"""What a profile says of a step: how much communication hides, by device, hop and axis of the mesh; seconds."""
+"""The contents of a profile: the communication of a step that hides, by device, hop and axis of the mesh; seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class HopFigures:
 
     @property
     def worst(self) -> int:
-        """The device on which most of it is exposed."""
+        """The device on which the hop is exposed longest."""
         return max(range(len(self.exposed_s)), key=self.exposed_s.__getitem__)
 
 
@@ -82,7 +82,7 @@ class AxisFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationFigures:
-    """An operation of the program: how often it ran, on all devices, and the time of it alone."""
+    """An operation of the program: how often it ran, on all devices, and its own time, without operations inside it."""
 
     name: str
     category: str
@@ -101,7 +101,7 @@ class StepTimeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a profile says, or the reason why it says nothing. `profile` is the folder that holds it, below the run's;
+    """The contents of a profile, or the reason why there are none. `profile` is its folder, below the run's;
     `overlap` moves to the measurement that the profile is of."""
 
     reason: str | None = None
@@ -120,7 +120,7 @@ class Profile:
 
     @property
     def busiest(self) -> int:
-        """The device that computes longest, so that others wait for it; of several alike, the one with most exposed."""
+        """The device that computes longest, so that others wait for it; in a tie, the device with most exposed time."""
         devices = self.devices
         return max(
             range(len(devices)),

@@ -1,4 +1,4 @@
-"""What a run recommends: figures, and the sentences that every output arranges and none rephrases."""
+"""The recommendation of a run: figures, and the sentences that every output arranges and none rephrases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from stripectl.results.measurement import flags_text
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A sentence or half of it about one thing (`name`); of some `value` and `note` say the same apart, for outputs
-    that show a figure large. `method` says how the value was obtained."""
+    """A sentence about one thing (`name`); `value` and `note` split it for outputs that show a figure in large
+    type. `method` says how the value was obtained."""
 
     name: str
     text: str
@@ -25,7 +25,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class ReachedBound:
-    """The most that a layout can gain over the contiguous one, by attention alone and for a layer, and the share of it
+    """The most that a layout can gain over the contiguous one, by attention alone and for a layer, and the share
     that was reached; `above` says why a gain is larger."""
 
     attention_only: float
@@ -46,8 +46,8 @@ class Confidence:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanChange:
-    """Another plan that is surely faster at longer or shorter sequences: the two lengths between which it takes over,
-    and where the curves meet, where that is known."""
+    """Another plan that is significantly faster at longer or shorter sequences: the two lengths between which it takes
+    over, and the length at which both take equally long, where that is known."""
 
     direction: str
     seq_len: int | None
@@ -58,7 +58,7 @@ class PlanChange:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedLengths:
-    """The lengths at which plans were compared: those of the run, or of the scaling of its plans."""
+    """The lengths at which plans were compared: lengths of the run, or of the scaling of its plans."""
 
     first: int
     last: int
@@ -143,5 +143,5 @@ class Recommendation:
         return self, *self.others
 
     def statement(self, name: str) -> Statement | None:
-        """What is said about one thing; None where nothing is."""
+        """The statement about one thing, or None."""
         return next((each for each in self.statements if each.name == name), None)

@@ -27,7 +27,7 @@ Error = Annotated[float, "may be infinite or no number"]
 
 
 class Sparse:
-    """A record whose fields with their default values are left out of its JSON."""
+    """A record whose JSON omits fields with their default values."""
 
 
 def read_record(kind: type[Record], content: object) -> Record:

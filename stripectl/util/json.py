@@ -1,4 +1,4 @@
-"""Types of JSON: of files, of what workers are asked and answer, and of what a page is drawn from."""
+"""Types of JSON, in files and in messages to workers."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
