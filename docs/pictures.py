@@ -48,7 +48,6 @@ ROLES = {
     "schemes": "one file per published scheme",
     "layouts": "one file per layout",
     "kernels": "one folder per kernel",
-    "recurrences": "one file per recurrence of linear attention",
     "core": "workload, plan, layout, the protocols of schemes and kernels, bounds",
     "statistics": "one file per statistical method",
     "util": "units, atomic files, safe YAML, caches, progress",

@@ -1,4 +1,4 @@
-"""The statements of a recommendation, a line each: outputs arrange statements and rephrase none."""
+"""The statements of a recommendation, a line each; outputs arrange them and do not rephrase them."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ MIN_SHARE = 0.005  # of a step: a smaller part is not named
 
 
 def statements(found: Recommendation) -> tuple[Statement, ...]:
-    """The lines of a recommendation, in the order of a card; a line without a known figure is omitted."""
+    """The lines of a recommendation, in the order of a card, without lines about which nothing is known."""
     return tuple(_statements(found))
 
 
@@ -34,9 +34,7 @@ def _statements(found: Recommendation) -> Iterator[Statement]:
     if refused := sum(len(group.plans) for group in found.refused):
         yield Statement(name="left out", text=f"{plural(refused, 'plan')} without a time")
     sure = found.confidence
-    yield Statement(
-        name="confidence", text=f"{sure.grade} ({sure.word}). {sure.sentence}", value=sure.grade, note=sure.sentence
-    )
+    yield Statement(name="confidence", text=f"{sure.grade}. {sure.sentence}", value=sure.grade, note=sure.sentence)
 
 
 def time_statement(found: Recommendation) -> Statement:
@@ -47,7 +45,7 @@ def time_statement(found: Recommendation) -> Statement:
 
 
 def gain_statement(found: Recommendation) -> Statement:
-    """How many times faster than which plan, and what the balance of tiles allows."""
+    """The speed-up, its base, and the speed-up that the balance of tiles allows."""
     gain, bound = found.gain, found.bound
     if gain is None:
         note = "other plans are compared with this plan"
@@ -78,7 +76,7 @@ def limits_statement(found: Recommendation) -> Statement:
 
 
 def memory_statement(found: Recommendation, needs: int) -> Statement:
-    """The memory that a device needs, its share of the memory that there is, and the largest parts."""
+    """The memory that a device needs and has, and the largest parts."""
     value, has = nbytes(needs), found.hbm_bytes
     text = f"{value} of {nbytes(has)} per device, {needs / has:.0%}" if has else f"{value} per device"
     if found.memory:
@@ -89,7 +87,7 @@ def memory_statement(found: Recommendation, needs: int) -> Statement:
 
 
 def margin_statement(found: Recommendation) -> Statement:
-    """How far the runner-up is behind."""
+    """How much longer the runner-up takes."""
     if found.runner_up is None or found.margin is None:
         return Statement(name="margin", text="none: the only plan timed")
     doubt = ", too close to tell" * bool(found.too_close)

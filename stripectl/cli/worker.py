@@ -1,4 +1,4 @@
-"""The program of a worker, `python -m stripectl.cli.worker CONFIG`: it answers the requests of its session alone."""
+"""The program of a worker, `python -m stripectl.cli.worker CONFIG`: it answers only the requests of its session."""
 
 import json
 import sys

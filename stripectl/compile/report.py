@@ -1,4 +1,4 @@
-"""The report of a compiler about a plan: the answer of its worker, also kept on disk."""
+"""The compiler's report on a plan: the answer of its worker, and the part that is kept on disk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from stripectl.results.records import Sparse
 
 @dataclass(frozen=True, kw_only=True)
 class CompilerReport(Sparse):
-    """How long it compiled, and of the program its peak memory and what a device sends, by opcode; or the compiler's
-    words where it refuses the program. `by_kind` are programs of a layer of each kind where a model has several: in
-    the whole program their tiles cannot be separated."""
+    """The compile time, the peak memory of the program and the bytes that a device sends, by opcode; or the compiler's
+    message where it refuses the program. `by_kind` are the programs of a layer of each kind where a model has several
+    kinds: in the whole program their tiles cannot be distinguished."""
 
     compile_s: float
     refused: str | None = None

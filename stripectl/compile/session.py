@@ -93,7 +93,7 @@ class Session:
         flags: Mapping[str, str],
         dump: str | None,
     ) -> JsonObject:
-        """What the compiler says of a plan's program, and the bundles of its kernels (`CompilerReport`).
+        """The compiler's report on a plan's program, with the bundles of its kernels (`CompilerReport`).
 
         `topology` holds the arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh;
         `dump` is the folder where this process's compiler leaves its bundles, if it was told to.

@@ -259,7 +259,8 @@ class Workload:
 
     @property
     def layer_products(self) -> int:
-        """Multiply-adds of attention in the forward pass of one layer, for one sequence and all heads."""
+        """Multiplications in the forward pass of one layer for one sequence and all heads, in units of one matmul:
+        softmax attention has two."""
         if self.attention == "softmax":
             return self.heads * self.pairs * (self.head_dim + self.value_dim)
         products = self.gated.products if self.gated else 2

@@ -70,7 +70,7 @@ def hop_cells(hop: HopFigures, devices: Sequence[DeviceFigures]) -> tuple[str, .
 
 
 class CauseLine(NamedTuple):
-    """What exposes communication, where, why, and what to do about it."""
+    """A cause of exposed communication, its place, the reason, and a remedy."""
 
     cause: str
     which: str

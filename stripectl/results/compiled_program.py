@@ -1,4 +1,4 @@
-"""The compiler's facts about a plan's program: collectives and their schedule, rewrites, copies and cycles."""
+"""The compiler's report on a plan's program: collectives and their schedule, rewrites, and cycles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from stripectl.results.records import Amount, Count, Sparse
 @dataclass(frozen=True, kw_only=True)
 class ScheduledCollective:
     """Equal transfers: their part of a training step, the mesh axes that they use, the bytes that a device sends each
-    time, how often they run, and their schedule."""
+    time, the number of runs, and their schedule."""
 
     section: str | None = None
     axis: str | None = None
@@ -34,7 +34,8 @@ class Rewrite:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopCopies(Sparse):
-    """Copies of whole arrays in a ring's loops: how many a round, what they move, and about how long that takes."""
+    """Copies of whole arrays in a ring's loops: the number per round, the bytes that they move, and an estimate of
+    their time."""
 
     per_round: Count
     bytes_per_round: Count
@@ -43,7 +44,8 @@ class LoopCopies(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class LongestSequence:
-    """The end of a search for the longest sequence: its step in tokens, the length that is refused, and why."""
+    """The result of a search for the longest sequence: its step in tokens, the length that is refused, and the
+    reason."""
 
     step: int | None = None
     refused: Count
@@ -55,7 +57,7 @@ class KernelBundles:
     """A kernel's bundles on one core, by how often they are issued.
 
     A program's tiles then cost `tile + step` for each computed whole tile, `boundary + step` for each boundary tile,
-    `step` for each dead tile, and `row` for each row of tiles (of dK/dV: each column, of a key/value head).
+    `step` for each dead tile, and `row` for each row of tiles (for dK/dV: each column, for a key/value head).
     """
 
     name: str  # as in the HLO
@@ -69,8 +71,8 @@ class KernelBundles:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledProgram:
-    """The compiler's facts about a program. `cycles` are estimates of attention by pass, of a tile of each kind;
-    `beside` are estimates of the other parts of a training step."""
+    """The compiler's report. `cycles` are estimates of attention by pass, for a tile of each kind; `beside` of the
+    other parts of a training step."""
 
     compiler: str | None = None
     collectives: tuple[ScheduledCollective, ...] = ()

@@ -1,4 +1,4 @@
-"""Where the costs of tiles and hops come from that a time stands on, with their figures."""
+"""The source of the tile and hop costs that a time depends on, with their figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ class CostOrigin(StrEnum):
 
     @property
     def is_search_probe(self) -> bool:
-        """Whether a search of tiles timed it first, too roughly to be called the fastest by."""
+        """Whether it is the first, rough timing of a search, which cannot decide the fastest plan."""
         return self in (self.ONE_BLOCK, self.SHORT_RUN)
 
     @property
     def has_published_error(self) -> bool:
-        """Whether times that stand on it are compared with published ones (`analysis.accuracy`)."""
+        """Whether times with this origin are compared with published times (`analysis.accuracy`)."""
         return self in (self.BUNDLES, self.PUBLISHED)
 
     @property
     def phrase(self) -> str:
-        """The cost of tiles, as a noun."""
+        """The cost of tiles as a noun phrase."""
         return PHRASES.get(self, f"the source {self}")
 
     @property
@@ -78,7 +78,7 @@ DESCRIPTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutBlock(Sparse):
-    """A block that was not in the fit: its seconds, and what the fit is off by, a share."""
+    """A block that was not in the fit: its seconds, and the relative error of the fit."""
 
     block: str
     measured_s: float
@@ -100,7 +100,7 @@ class TileSeconds(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class HopCost:
-    """The cost of a hop: a latency, where it is known, and bytes/s one way."""
+    """The cost of a hop: latency, where it is known, and bytes/s one way."""
 
     latency_s: float | None
     bytes_per_s_one_way: float
@@ -108,13 +108,13 @@ class HopCost:
 
 @dataclass(frozen=True, kw_only=True)
 class SlowestHop(Sparse):
-    """The worst hop of an axis whose hops are not all single links of their own."""
+    """The slowest hop of an axis where some hops share links or cross several."""
 
     slowest_bytes_per_s: float | None = None
     longest_latency_s: float | None = None
 
     def __str__(self) -> str:
-        """Its rate and its latency, as far as they are known."""
+        """Its rate and latency, as far as they are known."""
         slowest, longest = self.slowest_bytes_per_s, self.longest_latency_s
         return ", ".join(
             ([rate(slowest, "B/s")] if slowest is not None else [])
@@ -124,7 +124,7 @@ class SlowestHop(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class CostDisagreement:
-    """A tile that costs other cycles in a plan's own program than in the table."""
+    """A tile whose cycles in a plan's own program differ from the table."""
 
     passes: str
     tile: str
@@ -134,7 +134,7 @@ class CostDisagreement:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSource(Sparse):
-    """The table of tile costs, who made it, with which program, and the nearest entry where the shape has none."""
+    """The table of tile costs, its maker, the program that made it, and the nearest entry where the shape has none."""
 
     table: str | None = None
     made_by: str | None = None
@@ -144,12 +144,12 @@ class TableSource(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class CostSource(TableSource):
-    """The source of a time: where tile costs come from, the cost of a tile and of a hop, and what is not included.
+    """The source of a time: the origin of tile costs, the costs of a tile and a hop, and what is not modelled.
 
-    `exposed` holds the share of transfers that the compiler's schedule puts no tiles beside, by pass, opcode and bytes
-    an element. `sources` says where figures of the datasheet were published. `softmax` is the source of softmax layers
-    beside linear ones. Of a search's probe, `coarse` and `shorts_s` are the samples, by pass; of a step from few
-    layers, `samples_by_layers` are.
+    `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
+    per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
+    layers in a model that also has linear layers. `coarse` and `shorts_s` are the samples of a search's probe, by pass;
+    `samples_by_layers` are the samples of a step from few layers.
     """
 
     source: CostOrigin
@@ -190,7 +190,7 @@ class CostSource(TableSource):
 
     @property
     def by_pass(self) -> dict[str, TileSeconds]:
-        """The costs of tiles, by pass."""
+        """The cost of tiles, by pass."""
         return {name: own for name, own in (("forward", self.forward), ("backward", self.backward)) if own}
 
 

@@ -1,5 +1,5 @@
-"""The parts of a measurement: speed-up, bound, tiles, overlap, check and noise. Times are in seconds, shares are parts
-of 1; None where a figure is not known."""
+"""The parts of a measurement: speed-up, bound, tiles, overlap, check and noise. Times are in seconds and shares are
+fractions of 1; None where a figure is unknown."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from stripectl.statistics.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Speedup:
-    """How many times faster a plan is than the plan `over`, with the 95 % interval of that."""
+    """The speed-up of a plan over the plan `over`, with its 95 % interval."""
 
     over: Plan
     value: float
@@ -20,7 +20,7 @@ class Speedup:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the plan is faster than the other, by the interval; None where there is no interval."""
+        """Whether the plan is faster, by the interval; None where there is no interval."""
         return Verdict.of_interval(*self.ci95, reference=1.0) if self.ci95 else None
 
 
@@ -35,8 +35,8 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class TileTally(Sparse):
-    """How many tiles a forward pass computes for a head, all devices together; how many scores of them are useful, and
-    their share; `per_round[device][round]` are tiles."""
+    """The number of tiles that a forward pass computes per head on all devices together, the number of useful scores in
+    them, and their share; `per_round[device][round]` counts tiles."""
 
     computed: Count
     useful: Count
@@ -46,14 +46,14 @@ class TileTally(Sparse):
 
     def __post_init__(self) -> None:
         if len({len(device) for device in self.per_round}) > 1:
-            raise TypeError("tiles by round are not as many on each device")
+            raise TypeError("devices have different numbers of rounds")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationOverlap:
-    """How much of the communication hides behind compute, the share and seconds, on the device that computes longest;
-    what of a step waits for slower peers (skew), and where a device does nothing but wait for a transfer (stall).
-    `source` says who knows it."""
+    """The share and the seconds of communication that compute hides, on the device that computes longest; the time that
+    a step waits for slower peers (skew); the time in which a device only waits for a transfer (stall). `source` says
+    how they are known."""
 
     ratio: Amount | None
     hidden_s: Amount | None = None
@@ -64,14 +64,13 @@ class CommunicationOverlap:
 
     @classmethod
     def predicted(cls, found: Overlap | None, source: str) -> "CommunicationOverlap | None":
-        """The overlap of a plan that did not run, without waits for peers; None where the plan sends nothing."""
+        """The overlap of a plan that did not run: waiting for peers is unknown. None where nothing is sent."""
         return found and cls(ratio=found.ratio, hidden_s=found.hidden_s, exposed_s=found.exposed_s, source=source)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """The numbers of a plan against a reference: the largest error, relative to the largest value, and what is
-    allowed."""
+    """A plan's results against a reference: the largest error, relative to the largest value, and the tolerance."""
 
     max_rel_error: Error
     tolerance: Error
@@ -79,7 +78,7 @@ class Check:
 
     @property
     def error(self) -> float:
-        """The error, the larger the worse: one that is no number is infinite."""
+        """The error; infinite where it is not a number."""
         return math.inf if math.isnan(self.max_rel_error) else self.max_rel_error
 
     @property
@@ -89,8 +88,9 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Disturbances of samples: seconds of the yardstick, the share of the cores that other programs took, how often
-    the clock was throttled, and samples that held a compilation and were taken again."""
+    """Observations during samples: seconds of the yardstick, the share of the cores that other programs took, the
+    number of times that the clock was throttled, and the number of samples that were repeated because of a
+    compilation."""
 
     yardstick_s: tuple[Amount, ...] = ()
     others: Amount = 0.0

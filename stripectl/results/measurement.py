@@ -1,6 +1,6 @@
-"""What was found of a plan, and the statistics of it.
+"""The measurement of a plan, and the statistics over it.
 
-Raw samples are stored and statistics derived from them. A plan that was refused or failed is a Measurement with a
+Raw samples are stored, and statistics are derived from them. A plan that was refused or failed is a Measurement with a
 reason.
 """
 
@@ -27,7 +27,7 @@ from stripectl.util.json import JsonObject
 
 @dataclass(frozen=True)
 class TimeAtLength:
-    """Seconds at a length of the sequence, in tokens."""
+    """The time in seconds at a sequence length in tokens."""
 
     seq_len: Amount
     median_s: Amount
@@ -35,7 +35,7 @@ class TimeAtLength:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One plan, workload and method: what it takes, and how that is known. Absent data is None."""
+    """One plan, workload and method: its time and other results, and their sources. Absent data is None."""
 
     workload: Workload
     plan: Plan
@@ -51,19 +51,21 @@ class Measurement:
     speedup: Speedup | None = None
     bound: Bound | None = None
     tiles: TileTally | None = None
-    bytes: Mapping[str, Count] | None = None  # that a device sends, by opcode
+    bytes: Mapping[str, Count] | None = None  # sent by a device, by opcode
     peak_bytes: Count | None = None
     hbm_bytes: Count | None = None
     overlap: CommunicationOverlap | None = None
     check: Check | None = None
     cost_source: CostSource | None = None
-    flags: Mapping[str, str] | None = None  # of the compiler, beyond those of the environment
+    flags: Mapping[str, str] | None = None  # of the compiler, in addition to the environment's
     compiled_program: CompiledProgram | None = None
     profile: Profile | None = None
     noise: Noise | None = None
     step_parts: Mapping[str, Amount] | None = None  # seconds of the parts of a training step
-    memory: Mapping[str, Count] | None = None  # bytes of the parts of a step, at the peak, as they are predicted
-    bottleneck_shares: Mapping[str, Amount] | None = None  # of the time: saved were part of the machine twice as fast
+    memory: Mapping[str, Count] | None = None  # predicted bytes of the parts of a step, at the peak
+    bottleneck_shares: Mapping[str, Amount] | None = (
+        None  # of the time, saved if a part of the machine were twice as fast
+    )
     scaling: tuple[TimeAtLength, ...] | None = None  # the same plan at other lengths
 
     def __post_init__(self) -> None:
@@ -72,7 +74,7 @@ class Measurement:
 
     @functools.cached_property
     def identity(self) -> tuple[str, ...]:
-        """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
+        """The subject of the measurement, by any method: workload, plan, target and the compiler's flags."""
         flags = json.dumps(self.flags or {}, sort_keys=True)
         return f"[{_text_of(self.workload)}, {flags}]", str(self.plan), str(self.target)
 
@@ -83,12 +85,12 @@ class Measurement:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for the same plan, workload, target, flags and method in two runs."""
+        """Equal in two runs for the same plan, workload, target, flags and method."""
         return *self.identity, self.method
 
     @property
     def is_search_probe(self) -> bool:
-        """Whether its time stands on too little to be called the fastest by."""
+        """Whether its time is too rough for the plan to be called the fastest."""
         return self.cost_source is not None and self.cost_source.source.is_search_probe
 
     @property
@@ -97,7 +99,7 @@ class Measurement:
 
     @property
     def slowest_bytes_per_s(self) -> float | None:
-        """Of the hops that its time stands on."""
+        """The rate of the slowest hop that its time depends on."""
         return self.cost_source.slowest_bytes_per_s if self.cost_source else None
 
     @property
@@ -110,7 +112,7 @@ class Measurement:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOPs (no recomputation) per second over the peak of a device."""
+        """Model FLOPs (no recomputation) per second divided by the device's peak."""
         if self.flops_per_s_per_device is None or not self.peak_flops_per_s:
             return None
         return self.flops_per_s_per_device / self.peak_flops_per_s
@@ -149,10 +151,10 @@ RENAMED = {
 
 
 def readable(m: Measurement) -> Measurement:
-    """The measurement; where its plan means nothing to this stripectl it has no time and says so."""
+    """The measurement; without a time, and with a reason, where this version of stripectl cannot read its plan."""
     if not isinstance(m.plan, UnreadablePlan):
         return m
-    unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {m.plan.reason}"}
+    unread = {"status": "failed", "reason": f"this version of stripectl cannot read the plan: {m.plan.reason}"}
     figures = dict.fromkeys(("median_s", "peak_bytes", "compiled_program", "tiles"))
     return replace(m, **(unread if m.status == "ok" else {}), **figures)
 
@@ -163,26 +165,26 @@ def _text_of(workload: Workload) -> str:
 
 
 def flags_text(flags: Mapping[str, str] | None) -> str:
-    """The compiler's flags, after a plan."""
+    """The compiler's flags as text after a plan."""
     return "".join(f" {name}={value}" for name, value in (flags or {}).items())
 
 
 class MeasurementSet(list[Measurement]):
-    """Measurements of a run, with what others are looked up by: a large run is looked through once."""
+    """The measurements of a run with indexes, so that a large run is searched once."""
 
     @functools.cached_property
     def simulated(self) -> dict[Any, Measurement]:
-        """By what they are of, the first of each."""
+        """The first simulation of each plan, workload and target."""
         return {m.identity: m for m in reversed(self) if m.method == "simulated"}
 
     @functools.cached_property
     def alone(self) -> dict[Any, Measurement]:
-        """Those of one device that have a time."""
+        """Measurements on one device that have a time."""
         return {device_scaling_key(m): m for m in reversed(self) if m.median_s and m.devices == 1}
 
     @functools.cached_property
     def contiguous(self) -> dict[Any, Measurement]:
-        """Those in the contiguous layout that have a time, by what else they are."""
+        """Measurements in the contiguous layout that have a time, by their other properties."""
         found = {}
         for m in reversed(self):
             if m.median_s and m.plan.layout == "contiguous":
@@ -191,7 +193,7 @@ class MeasurementSet(list[Measurement]):
 
     @functools.cached_property
     def overlaps(self) -> dict[Any, Measurement]:
-        """Those of compiled schedules."""
+        """Measurements of compiled schedules, by plan, workload and flags."""
         return {
             (m.identity[0], m.plan, m.target.hardware): m
             for m in reversed(self)
@@ -204,7 +206,7 @@ def measurement_set(run: Iterable[Measurement]) -> MeasurementSet:
 
 
 def device_scaling_key(m: Measurement) -> tuple[Any, ...]:
-    """What one device and several are compared by."""
+    """The properties that are equal in a comparison of one device with several."""
     return m.target.hardware, m.workload, m.method, flags_text(m.flags)
 
 
@@ -230,7 +232,8 @@ def _baseline_rank(m: Measurement) -> int:
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
-    """The measurement itself where it knows its speed-up already, as those of a run do that was read."""
+    """The measurement with its speed-up over the base; unchanged where it already has one, as in a run that was read
+    from a file."""
     speedup = None
     if base is not None and base is not m and base.median_s and m.median_s:
         interval = ratio_interval(base.samples_s, m.samples_s)
@@ -239,14 +242,14 @@ def _over(m: Measurement, base: Measurement | None) -> Measurement:
 
 
 def attention_bound(m: Measurement) -> float | None:
-    """The bound on the speed-up of a measurement; None where that is over another scheme, which the bound of a layout
-    says nothing of."""
+    """The bound on the speed-up of a measurement; None where the speed-up is over another scheme, because a layout's
+    bound does not hold there."""
     same = m.speedup is None or m.speedup.over.scheme == m.plan.scheme
     return m.bound.attention_only if m.bound and same and m.devices > 1 else None
 
 
 def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
-    """How many times faster than the same workload on one device of the same target, by the same method."""
+    """The speed-up over the same workload on one device of the same target, by the same method."""
     if not m.median_s or m.devices == 1:
         return None
     base = measurement_set(run).alone.get(device_scaling_key(m))
@@ -254,20 +257,20 @@ def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
 
 
 def simulation_of(m: Measurement, run: Iterable[Measurement]) -> Measurement | None:
-    """The simulation of what was measured, or None where there is none."""
+    """The simulation of a measured plan; None where the run has none."""
     if m.method != "measured":
         return None
     return measurement_set(run).simulated.get(m.identity)
 
 
 def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None:
-    """How far the simulation of what was measured is off: simulated over measured, minus 1."""
+    """The relative error of the simulation of a measured plan: simulated over measured, minus 1."""
     other = simulation_of(m, run)
     return other.median_s / m.median_s - 1 if other and other.median_s and m.median_s else None
 
 
 def refusals_and_failures(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
-    """Those that were refused or failed, together where their reasons differ in numbers only."""
+    """Refused and failed measurements, grouped where their reasons differ only in numbers."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if m.status != "ok":
@@ -276,6 +279,7 @@ def refusals_and_failures(measurements: Iterable[Measurement]) -> list[list[Meas
 
 
 def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | None:
-    """What the compiled schedule of the same plan, workload and flags predicts to hide, where the run holds it."""
+    """The share of communication that the compiled schedule of the same plan, workload and flags hides; None where the
+    run has no such schedule."""
     other = measurement_set(run).overlaps.get((m.identity[0], m.plan, m.target.hardware))
     return other.overlap.ratio if other and other.overlap else None

@@ -1,8 +1,8 @@
-"""What disturbs a measurement: other programs on its cores, a clock that slows down, a compilation within a sample,
+"""Disturbances of a measurement: other programs on its cores, a clock that slows down, a compilation during a sample,
 samples that drift.
 
-Beside every sample a worker times a yardstick, a matmul that is always the same. Where that takes longer the machine
-was slower, whatever the reason: a throttled clock, a neighbour's caches, a hypervisor that lends its cores to others.
+With every sample a worker times a yardstick, a fixed matmul. Where the yardstick takes longer the machine was slower,
+whatever the reason: a throttled clock, a neighbour's caches, a hypervisor that lends its cores to others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,17 +12,17 @@ from stripectl.results.findings import Noise
 from stripectl.results.measurement import Measurement
 from stripectl.statistics.drift import drift
 
-UNSTEADY_SPREAD = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed
+UNSTEADY_SPREAD = 0.1  # relative spread of the yardstick above which the machine's speed changed
 BUSY_CORE_SHARE = 0.05  # share of the cores that other programs may take
 MAX_DRIFT = 0.05  # change from the first sample to the last, of the median
-MAX_NAMED_PLANS = 2  # plans of a run
-MAX_RETAKES = 3  # times that a sample with a compilation in it is taken again
+MAX_NAMED_PLANS = 2  # plans named per run
+MAX_RETAKES = 3  # times that a sample with a compilation in it is repeated
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleAnswer:
-    """A sample in one process: its seconds, the yardstick's seconds next to it, the seconds of all its cores (elapsed)
-    and of other programs on these cores, and the numbers of throttled clocks and of compilations during the sample."""
+    """A sample in one process: its seconds; the seconds of the yardstick, of all its cores (elapsed) and of other
+    programs on them; the number of times that a clock was throttled and of compilations during it."""
 
     seconds: float
     yardstick_s: float
@@ -34,7 +34,7 @@ class SampleAnswer:
 
 @dataclass
 class Disturbances:
-    """What is seen beside the samples of a measurement."""
+    """Observations during the samples of a measurement."""
 
     yardstick_s: list[float] = field(default_factory=list)
     elapsed_s: float = 0.0
@@ -44,13 +44,13 @@ class Disturbances:
 
     @classmethod
     def before(cls, m: Measurement) -> "Disturbances":
-        """What was seen beside the samples that a measurement has."""
+        """The observations of the samples that a measurement already has."""
         seen, elapsed_s = m.noise or Noise(), sum(m.samples_s) * m.devices
         counts = int(seen.throttled), int(seen.compiled)
         return cls(list(seen.yardstick_s), elapsed_s, elapsed_s * seen.others, *counts)
 
     def seconds(self, answers: Sequence[SampleAnswer]) -> float | None:
-        """Of a sample, by the slowest of its processes; None where one of them compiled within it."""
+        """The seconds of a sample, by its slowest process; None where a process compiled during it."""
         if any(each.compiled for each in answers):
             self.compiled += 1
             return None
@@ -62,7 +62,7 @@ class Disturbances:
 
     @property
     def noise(self) -> Noise:
-        """The same as a part of the measurement."""
+        """The observations as a part of the measurement."""
         return Noise(
             yardstick_s=tuple(self.yardstick_s),
             others=max(0.0, self.others_s / self.elapsed_s) if self.elapsed_s else 0.0,
@@ -72,7 +72,7 @@ class Disturbances:
 
 
 def disturbances(m: Measurement) -> list[str]:
-    """What disturbed a measurement, in words."""
+    """The disturbances of a measurement, each as a phrase."""
     seen, found = m.noise or Noise(), list[str]()
     if (spread := unsteadiness(seen.yardstick_s)) > UNSTEADY_SPREAD:
         found.append(f"the machine's own speed varied by {spread:.0%}")
@@ -81,14 +81,14 @@ def disturbances(m: Measurement) -> list[str]:
     if count := seen.throttled:
         found.append(f"the clock was throttled {count:g} times")
     if count := seen.compiled:
-        found.append(f"{count:g} samples held a compilation and were taken again")
+        found.append(f"{count:g} samples contained a compilation and were repeated")
     if abs(change := drift(m.samples_s)) > MAX_DRIFT:
         found.append(f"samples drift by {change:+.0%} from the first to the last")
     return found
 
 
 def noise_warnings(measurements: Iterable[Measurement]) -> list[str]:
-    """A line on what disturbed a run, where something did: of how many plans, and the first few of them."""
+    """At most one line about disturbances in a run: the number of plans, and the first few of them."""
     sampled = [m for m in measurements if m.samples_s]
     found = [(m, said) for m in sampled if (said := disturbances(m))]
     if not found:
@@ -99,7 +99,7 @@ def noise_warnings(measurements: Iterable[Measurement]) -> list[str]:
 
 
 def unsteadiness(yardstick_s: Sequence[float]) -> float:
-    """The middle 80 % of what the yardstick took, over its median."""
+    """The width of the middle 80 % of the yardstick's times, divided by their median."""
     if len(yardstick_s) < 3:
         return 0.0
     import numpy as np

@@ -1,4 +1,4 @@
-"""The contents of a profile: the communication of a step that hides, by device, hop and axis of the mesh; seconds."""
+"""The profile of a step: the communication that compute hides, by device, hop and mesh axis, in seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from stripectl.results.records import Amount, Count
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFigures:
-    """A device in a step, medians over steps; `by_step` holds each of them."""
+    """A device in a step: medians over steps, and every step in `by_step`."""
 
     name: str
     step_s: Amount
@@ -25,7 +25,7 @@ class DeviceFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Why devices wait, and what to do about it; `cause` is one word."""
+    """Why devices wait, and a remedy; `cause` is one word."""
 
     cause: str
     why: str
@@ -35,7 +35,7 @@ class Diagnosis:
 @dataclass(frozen=True, kw_only=True)
 class HopFigures:
     """A hop; `window_s`, `hidden_s`, `exposed_s`, `skew_s` and `round_compute_s` by device, `transfer_s` of the device
-    that needs least for it. `of_link` is the share of a link's rate."""
+    with the shortest transfer. `of_link` is the share of a link's rate."""
 
     hop: int
     opcode: str
@@ -64,7 +64,7 @@ class HopFigures:
 
     @property
     def worst(self) -> int:
-        """The device on which the hop is exposed longest."""
+        """The device with the most exposed communication."""
         return max(range(len(self.exposed_s)), key=self.exposed_s.__getitem__)
 
 
@@ -82,7 +82,7 @@ class AxisFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationFigures:
-    """An operation of the program: how often it ran, on all devices, and its own time, without operations inside it."""
+    """An operation of the program: the number of runs on all devices, and the time during which nothing else ran."""
 
     name: str
     category: str
@@ -93,7 +93,7 @@ class OperationFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimeline:
-    """A step as (kind, start, end) of every device."""
+    """A step as (kind, start, end) for every device."""
 
     end_s: Amount
     devices: tuple[tuple[tuple[str, Amount, Amount], ...], ...]
@@ -101,8 +101,8 @@ class StepTimeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The contents of a profile, or the reason why there are none. `profile` is its folder, below the run's;
-    `overlap` moves to the measurement that the profile is of."""
+    """The figures of a profile, or the reason why it has none. `profile` is the folder that holds it, below the run's;
+    `overlap` moves to the measurement that was profiled."""
 
     reason: str | None = None
     module: str | None = None
@@ -120,7 +120,8 @@ class Profile:
 
     @property
     def busiest(self) -> int:
-        """The device that computes longest, so that others wait for it; in a tie, the device with most exposed time."""
+        """The device that computes longest, so that others wait for it; among several, the device with the most exposed
+        communication."""
         devices = self.devices
         return max(
             range(len(devices)),
@@ -132,6 +133,6 @@ class Profile:
             raise TypeError("a profile without devices has no reason")
         count = len(self.devices)
         if any(len(each) != count for hop in self.hops for each in (hop.window_s, hop.hidden_s, hop.exposed_s)):
-            raise TypeError("a hop of a profile has not a figure for each device")
+            raise TypeError("a hop of a profile lacks a figure for some devices")
         if any(len(hop.skew_s) != count for hop in self.hops):
-            raise TypeError("a hop of a profile has not a figure for each device")
+            raise TypeError("a hop of a profile lacks a figure for some devices")

@@ -1,4 +1,4 @@
-"""The recommendation of a run: figures, and the sentences that every output arranges and none rephrases."""
+"""The recommendation of a run: figures, and sentences that every output arranges and none rephrases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from stripectl.results.measurement import flags_text
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A sentence about one thing (`name`); `value` and `note` split it for outputs that show a figure in large
-    type. `method` says how the value was obtained."""
+    """A sentence, or a part of one, about one subject (`name`). Some have `value` and `note`, the same in two parts,
+    for outputs that show the figure large. `method` says how the value was obtained."""
 
     name: str
     text: str
@@ -25,8 +25,8 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class ReachedBound:
-    """The most that a layout can gain over the contiguous one, by attention alone and for a layer, and the share
-    that was reached; `above` says why a gain is larger."""
+    """The largest speed-up that a layout can have over the contiguous layout, for attention alone and for a layer, and
+    how much of this was reached, as a share; `above` says why a speed-up exceeds it."""
 
     attention_only: float
     layer: float | None
@@ -36,7 +36,7 @@ class ReachedBound:
 
 @dataclass(frozen=True, kw_only=True)
 class Confidence:
-    """How sure a recommendation is: a level from 1 to 4 and its grade, how its time is known in a word, and why."""
+    """How sure a recommendation is: a level from 1 to 4, its grade, one word for how the time is known, and why."""
 
     level: int
     grade: str
@@ -46,8 +46,8 @@ class Confidence:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanChange:
-    """Another plan that is significantly faster at longer or shorter sequences: the two lengths between which it takes
-    over, and the length at which both take equally long, where that is known."""
+    """Another plan that is significantly faster at longer or shorter sequences: the two lengths between which it
+    becomes faster, and the length where the curves cross, if it is known."""
 
     direction: str
     seq_len: int | None
@@ -58,7 +58,7 @@ class PlanChange:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedLengths:
-    """The lengths at which plans were compared: lengths of the run, or of the scaling of its plans."""
+    """The lengths at which plans were compared: the lengths of the run, or of the scaling of its plans."""
 
     first: int
     last: int
@@ -69,7 +69,7 @@ class ComparedLengths:
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedPlans:
-    """Plans without a time, for reasons that differ in numbers only."""
+    """Plans without a time whose reasons differ only in numbers."""
 
     status: str
     reason: str
@@ -78,8 +78,8 @@ class RefusedPlans:
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """A plan in the words of a framework: what to paste, or None and in `notes` why it cannot be; `version` is the
-    release that was read."""
+    """A plan in the terms of a framework: the text to paste, or None with the reason in `notes`; `version` is the
+    release that it was checked with."""
 
     title: str
     version: str
@@ -89,12 +89,13 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """What is recommended for a workload and target; seconds, bytes, shares.
+    """The recommendation for a workload and target, in seconds, bytes and shares.
 
-    `ties` are plans that may be as fast, `gain` is over the plan with the default tile and mesh, else over the
-    contiguous ring, `margin` how much longer the runner-up takes, `bottleneck_shares` what is saved were a part of the
-    machine twice as fast. `statements` are lines for a card, `reasons` sentences, the most telling first. The first of
-    a run has besides how to `use` its plan, and in `others` the recommendations for the other workloads.
+    `ties` are plans that may be as fast. `gain` is over the plan with the default tile and mesh, or else over the
+    contiguous ring. `margin` is how much longer the runner-up takes. `bottleneck_shares` is the share of the time that
+    a machine saves in which one part is twice as fast. `statements` are lines for a card, `reasons` sentences, the most
+    important first. The first recommendation of a run also has `use`, how to use its plan, and `others`, the
+    recommendations for the other workloads.
     """
 
     workload: Workload
@@ -139,9 +140,9 @@ class Recommendation:
 
     @property
     def every(self) -> "tuple[Recommendation, ...]":
-        """This one, and those for the other workloads of the run."""
+        """This recommendation, and the recommendations for the other workloads of the run."""
         return self, *self.others
 
     def statement(self, name: str) -> Statement | None:
-        """The statement about one thing, or None."""
+        """The statement about one subject; None where there is none."""
         return next((each for each in self.statements if each.name == name), None)

@@ -1,9 +1,9 @@
-"""Typed records and their JSON, by cattrs: a record is read once, where it comes in, and everything behind it can rely
+"""Typed records and their JSON, by cattrs. A record is read once, where it enters the program; all later code can rely
 on its types.
 
-Plans, targets and workloads are values in a record and text, or a mapping, in JSON. A field that JSON does not have
-takes its default; a field that the record does not have is left unread, so that an older stripectl reads newer files.
-What is `passes` in a record is `pass` in JSON, which no Python name can be.
+Plans, targets and workloads are values in a record, and text or a mapping in JSON. A field that JSON does not have
+takes its default. A field that the record does not have is ignored, so an older stripectl reads newer files. The field
+`passes` of a record is `pass` in JSON, which no Python name can be.
 """
 
 import functools
@@ -34,7 +34,7 @@ def read_record(kind: type[Record], content: object) -> Record:
     """A record from its JSON.
 
     Raises:
-        TypeError: it is not one; the message names the field.
+        TypeError: it is not a record of this kind; the message names the field.
     """
     try:
         return converter().structure(content, kind)
@@ -147,5 +147,5 @@ def _workload_of(content: str) -> Workload:
 
 @functools.lru_cache(4096)
 def workload_json(workload: Workload) -> JsonObject:
-    """The JSON of a workload; not to be changed."""
+    """The JSON of a workload; callers must not change it."""
     return workload.to_json()

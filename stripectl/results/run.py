@@ -1,6 +1,7 @@
-"""Everything one command found, and the file it is kept in: run.json, schema `stripectl.run/2`; `/1` is read too.
+"""The results of one command, and the file that holds them: run.json, schema `stripectl.run/2`; `/1` is read too.
 
-The file is written whole, beside it a journal where that is slow (`writer`), so a killed run keeps what it measured.
+The file is written whole. Where that is slow, a journal next to it (`writer`) keeps the measurements of a run that is
+killed.
 """
 
 import base64
@@ -30,12 +31,15 @@ SCHEMA, VERSION = "stripectl.run/", 2
 FILE = "run.json"
 GZIP = b"\x1f\x8b"
 CARRIED = re.compile(rb'href="data:application/gzip;base64,([A-Za-z0-9+/=]*)"')  # of a report
-MAX_RUN_BYTES, MAX_RUN_PARTS = 2**27, 2**22  # of a run, and lists and mappings in it, so that it is read in 2 GiB
+MAX_RUN_BYTES, MAX_RUN_PARTS = (
+    2**27,
+    2**22,
+)  # of a run, and lists and mappings in it, so that reading takes at most 2 GiB
 
 
 @dataclass
 class Run:
-    """Everything one command found, and where."""
+    """The results of one command, and the machine and settings that they were obtained with."""
 
     id: str
     created: str
@@ -44,11 +48,11 @@ class Run:
     measurements: list[Measurement] = field(default_factory=list)
     recommendation: Recommendation | None = None
     searches: list[SearchTable] = field(default_factory=list)
-    renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows: `api` hands it in
+    renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows; `api` sets it
 
     def rows(self) -> list[dict[str, Json]]:
-        """A flat mapping per measurement, as pandas and polars take them: the workload, the parts of the plan, and what
-        was found, in seconds and bytes."""
+        """A flat mapping per measurement, for pandas and polars: workload, parts of the plan and results, in seconds
+        and bytes."""
         return [_row(m) for m in with_speedups(self.measurements)]
 
     def _repr_html_(self) -> str | None:
@@ -70,7 +74,7 @@ class Run:
         }
 
     def save(self, folder: Path) -> Path:
-        """Write it, a line a measurement.
+        """Write the file, one line per measurement.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -84,17 +88,17 @@ class Run:
         return path
 
     def readable(self) -> "Run":
-        """The run with its speed-ups; a measurement whose plan means nothing to this stripectl has no time and says
-        so."""
+        """The run with its speed-ups. A measurement whose plan this version of stripectl cannot read has a reason and
+        no time."""
         return replace(self, measurements=with_speedups(map(readable, self.measurements)))
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Run":
-        """A run from its JSON. What it recommends is left out: a reader draws that anew from the measurements
-        (`recommend`), so that a file cannot recommend what its figures do not show.
+        """A run from its JSON. Its recommendation is not read: readers derive it from the measurements (`recommend`),
+        so that a file cannot recommend a plan that its figures do not support.
 
         Raises:
-            BadInput: not a run, not whole, or newer than this stripectl.
+            BadInput: not a run, incomplete, or newer than this stripectl.
         """
         schema = content.get("schema") if isinstance(content, dict) else None
         if not isinstance(schema, str) or not schema.startswith(SCHEMA):
@@ -105,7 +109,7 @@ class Run:
                 f"{where} has schema {schema}, newer than this stripectl reads ({SCHEMA}{VERSION}). Upgrade stripectl."
             )
         if not is_shallow(content):
-            raise BadInput(f"{where} is not a stripectl run: it holds lists in lists that no run has.")
+            raise BadInput(f"{where} is not a stripectl run: its lists are nested too deeply.")
         content = printable(content)
         try:
             if len(content["measurements"]) > MAX_MEASUREMENTS:
@@ -120,12 +124,12 @@ class Run:
                 searches=[SearchTable.from_json(each) for each in content.get("searches", ())],
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise BadInput(f"{where} is not a whole stripectl run: {type(error).__name__}: {error}") from error
+            raise BadInput(f"{where} is not a complete stripectl run: {type(error).__name__}: {error}") from error
 
     @classmethod
     def load(cls, path: Path) -> "Run":
-        """A run by its run.json, with the journal beside it, any JSON file that holds one, packed or not, the page of a
-        report, or its folder.
+        """A run from its run.json with the journal next to it, from any JSON file that holds a run, compressed or not,
+        from a report, or from the folder of a run.
 
         Raises:
             BadInput: missing, unreadable, truncated, not a run, or newer than this stripectl.
@@ -163,15 +167,15 @@ def _row(m: Measurement) -> dict[str, Json]:
 
 
 def file_of(path: Path) -> Path:
-    """The run.json of a folder; what is no folder is the file itself."""
+    """The run.json of a folder; a path that is not a folder is the file itself."""
     return path / "run.json" if os.path.isdir(path) else path
 
 
 def unpacked(content: bytes) -> str:
-    """The text of a file: as it is, or of the run that a report carries, or packed by gzip.
+    """The text of a file: plain, compressed by gzip, or the run that a report carries.
 
     Raises:
-        ValueError, EOFError, OSError, zlib.error: it is not whole, or too large.
+        ValueError, EOFError, OSError, zlib.error: it is incomplete, or too large.
     """
     if content[:100].lstrip().lower().startswith(b"<!doctype html"):
         found = CARRIED.findall(content)
@@ -188,7 +192,7 @@ def unpacked(content: bytes) -> str:
 
 
 def newest_run(folder: Path) -> Path:
-    """The run.json written last under `folder`.
+    """The run.json under `folder` that was written last.
 
     Raises:
         BadInput: there is none.

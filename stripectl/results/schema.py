@@ -5,7 +5,7 @@ MAX_MEASUREMENTS = 2**17  # of a run
 MAX_ASKED_PLANS = 2**13  # of a command
 MAX_SIMULATED_PLANS = 2**16  # plans of a workload that a command simulates to find the best
 MAX_SAMPLES = 10_000  # of a measurement
-MIN_NUMBER, MAX_NUMBER = 1e-60, 1e60  # of numbers but zero, without their sign: ratios of ratios can be taken
+MIN_NUMBER, MAX_NUMBER = 1e-60, 1e60  # magnitude of a number other than zero: ratios of ratios stay finite
 MAX_NESTING = 32
 
 
@@ -17,8 +17,7 @@ def is_number(value: object) -> bool:
 
 
 def is_shallow(value: object) -> bool:
-    """Whether lists and mappings lie in each other no deeper than MAX_NESTING: functions that call themselves cannot
-    read deeper ones."""
+    """Whether lists and mappings are nested at most MAX_NESTING deep; recursive functions cannot read deeper ones."""
     level = [value]
     for _ in range(MAX_NESTING):
         parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
@@ -27,7 +26,7 @@ def is_shallow(value: object) -> bool:
 
 
 def is_small(value: object) -> bool:
-    """Whether every whole number in nested data is one that a float can hold."""
+    """Whether a float can hold every integer in nested data."""
     if isinstance(value, dict | list):
         return all(map(is_small, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, int) or abs(value) <= MAX_NUMBER

@@ -87,8 +87,8 @@ class MeanBundles(NamedTuple):
 
 
 def mean_bundles(alike: Sequence[KernelBundles], masked: bool, share: float) -> MeanBundles:
-    """The mean of the kernels that mask, or that do not; of the other kernels where there are none. A device takes a
-    share of a core's cycles."""
+    """The mean over kernels that mask, or over kernels that do not mask, as `masked` says; over all where there are
+    none. A device takes a share of a core's cycles."""
     chosen = [each for each in alike if each.masked == masked] or alike
     columns = zip(*((each.tile, each.boundary, each.step, each.row) for each in chosen), strict=True)
     return MeanBundles(*(share * float(np.mean(column)) for column in columns))

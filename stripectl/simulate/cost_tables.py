@@ -254,10 +254,10 @@ def table_cost_model(
 
 
 def tile_seconds(cost: TileCost) -> TileSeconds:
-    """The costs of tiles, as a cost source holds them."""
+    """The cost of tiles, as a cost source holds it."""
     return TileSeconds(**{name: getattr(cost, name) for name in COSTS})
 
 
 def exposed_shares(exposed: Mapping[tuple[str, str, int], float]) -> dict[str, float]:
-    """The shares of transfers during which no tile is computed, as a cost source holds them."""
+    """Shares of transfers during which no tiles run, as a cost source holds them."""
     return {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}

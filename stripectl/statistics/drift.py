@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_SAMPLES = 8  # samples to see a drift in
-MAX_CHANCE = 0.01  # probability by chance, of an order that is a drift
+MIN_SAMPLES = 8  # samples needed to find a drift
+MAX_CHANCE = 0.01  # probability of the order by chance, up to which it is a drift
 
 
 def drift(samples_s: Sequence[float]) -> float:
-    """By how much of their median samples change from the first to the last (Theil-Sen), or 0 where chance may have
-    ordered them so (Kendall's tau)."""
+    """The change of samples from the first to the last, as a share of their median (Theil-Sen); 0 where their order may
+    be chance (Kendall's tau)."""
     if len(samples_s) < MIN_SAMPLES:
         return 0.0
     from scipy import stats

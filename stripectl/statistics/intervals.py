@@ -48,6 +48,6 @@ def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[fl
     return _ratio_interval(tuple(slow_s[:count]), tuple(fast_s[:count])) if count >= MIN_SAMPLES else None
 
 
-@functools.lru_cache(2**18)  # each is asked for several times
+@functools.lru_cache(2**18)  # each is used several times
 def _ratio_interval(slow_s: tuple[float, ...], fast_s: tuple[float, ...]) -> tuple[float, float]:
     return percentile_interval(medians(slow_s) / medians(fast_s))

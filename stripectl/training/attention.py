@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
+from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, make_mesh, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
@@ -36,6 +37,8 @@ def sequence_parallel_attention(
     documents: jax.Array | None = None,
     decay: str = "1",
     features: str = "none",
+    recurrence: str = CONSTANT,
+    gates: Sequence[jax.Array] = (),
 ) -> jax.Array:
     """Attention by a plan's scheme, layout and kernel. Call it inside your own jit, and differentiate through it.
 
@@ -61,6 +64,11 @@ def sequence_parallel_attention(
         decay: for linear attention, the factor by which a state decays per token: a number, or `tnl`, one per head.
         features: for linear attention, the map of queries and keys: `none`, or `elu` (1 + elu).
 
+        recurrence: for linear attention, the rule of a plan with the kernel `gated`: `gdn`, `kda`, `mamba2`, `gla` or
+            `deltanet`. Queries and keys then have the same heads, and values may have more, in equal groups.
+        gates: the arrays of the recurrence, float32, (batch, positions, value heads) or with a vector per head of
+            keys: logarithms of gates, and with the delta rule the share of an old value that a new one replaces.
+
     Returns:
         (batch, positions, heads, head_dim) in the dtype of q, sharded over the axes as `mesh` says.
 
@@ -71,14 +79,17 @@ def sequence_parallel_attention(
     parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
     kind, kept = (
         mesh_platform(mesh),
-        {"attention": kernels[plan.kernel].attention, "decay": decay, "features": features},
+        {"attention": kernels[plan.kernel].attention, "decay": decay, "features": features, "recurrence": recurrence},
     )
     work = workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts, bool(given), mask=mask, **kept)
     if reason := why_unsupported(plan, work, kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
     plan = with_tile(plan, work, kind)
     attend = attention_inside_shard_map(plan, work) if mesh is None else on_mesh(plan, work, mesh)
-    inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
+    if [x.shape[3:] for x in gates] != [shape for _, _, shape, _ in work.kv_shapes[2:]]:
+        names = ", ".join(work.gated.gate_shapes(1)) if work.gated else "no gates"
+        raise BadInput(f"{recurrence} needs the arrays {names} in gates, not {len(gates)} arrays of other shapes.")
+    inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH, *gates))
     return jnp.swapaxes(attend(*inner, *given), 1, 2)
 
 
@@ -151,13 +162,16 @@ def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: boo
         BadInput: their shapes or dtypes do not fit together.
     """
     shapes, dtypes = [x.shape for x in (q_BTNH, k_BTKH, v_BTKH)], {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
-    rows_alike = len({shape[:2] for shape in shapes}) == 1 and shapes[1][:3] == shapes[2][:3]
+    gated = kept.get("recurrence", CONSTANT) != CONSTANT
+    rows_alike = len({shape[:2] for shape in shapes}) == 1 and shapes[1][:3] == shapes[0 if gated else 2][:3]
     if any(len(x) != 4 for x in shapes) or not rows_alike or shapes[0][3] != shapes[1][3] or len(dtypes) > 1:
         raise BadInput(
             f"queries, keys and values must be (batch, positions, heads, head_dim) of one dtype; queries may have more "
             f"heads, and values another head size, not {', '.join(map(str, shapes))} in {', '.join(sorted(dtypes))}."
         )
     (batch, rows, heads, head_dim), kv_heads = shapes[0], shapes[1][2]
+    if gated:
+        kept, heads, kv_heads = kept | {"key_heads": heads * parts[2]}, shapes[2][2], shapes[2][2]
     return Workload(
         seq_len=rows * parts[1],
         batch=batch * parts[0],

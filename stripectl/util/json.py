@@ -1,4 +1,4 @@
-"""Types of JSON, in files and in messages to workers."""
+"""Types for JSON: files, requests to workers and their answers, and the data of a page."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias

@@ -9,27 +9,29 @@ from dataclasses import replace
 import pytest
 
 from stripectl.results.environment import cores
-from stripectl.results.noise import BUSY_CORE_SHARE, Disturbances, disturbances, drift
+from stripectl.results.findings import Noise
+from stripectl.results.noise import BUSY_CORE_SHARE, Disturbances, SampleAnswer, disturbances
+from stripectl.statistics.drift import drift
 from stripectl.workers.worker_group import WorkerGroup
 from tests.results.test_measurement import measured
 from tests.robustness.test_faults import SMALL
 
-CALM = {"yardstick_s": [1.0] * 9, "others": 0.0, "throttled": 0, "compiled": 0}
-SEEN = {"seconds": 1.0, "yardstick_s": 0.1, "elapsed_s": 2.0, "others_s": 0.5, "throttled": 0, "compiled": 0}
+CALM = Noise(yardstick_s=(1.0,) * 9)
+SEEN = SampleAnswer(seconds=1.0, yardstick_s=0.1, elapsed_s=2.0, others_s=0.5, throttled=0, compiled=0)
 
 
 @pytest.mark.parametrize(
     ("guards", "said"),
     [
         ({}, []),
-        ({"yardstick_s": [1.0, 1.0, 1.5, 1.5]}, ["the machine's own speed varied by 40%"]),
+        ({"yardstick_s": (1.0, 1.0, 1.5, 1.5)}, ["the machine's own speed varied by 40%"]),
         ({"others": 0.2}, ["other programs took 20% of its cores"]),
         ({"throttled": 3}, ["the clock was throttled 3 times"]),
-        ({"compiled": 1}, ["1 samples held a compilation and were taken again"]),
+        ({"compiled": 1}, ["1 samples contained a compilation and were repeated"]),
     ],
 )
 def test_disturbances_in_words(guards: dict, said: list[str]) -> None:
-    assert disturbances(replace(measured("striped", 1.0), noise=CALM | guards)) == said
+    assert disturbances(replace(measured("striped", 1.0), noise=replace(CALM, **guards))) == said
 
 
 def test_a_drift_is_seen_and_noise_is_not() -> None:
@@ -44,9 +46,9 @@ def test_a_drift_is_seen_and_noise_is_not() -> None:
 
 def test_a_sample_with_a_compilation_in_it_does_not_count() -> None:
     watch = Disturbances()
-    assert watch.seconds([SEEN, SEEN | {"compiled": 1, "seconds": 9.0}]) is None
-    assert watch.seconds([SEEN, SEEN | {"seconds": 3.0, "yardstick_s": 0.2}]) == 3.0
-    assert watch.to_json() == {"yardstick_s": [0.2], "others": 0.25, "throttled": 0, "compiled": 1}
+    assert watch.seconds([SEEN, replace(SEEN, compiled=1, seconds=9.0)]) is None
+    assert watch.seconds([SEEN, replace(SEEN, seconds=3.0, yardstick_s=0.2)]) == 3.0
+    assert watch.noise == Noise(yardstick_s=(0.2,), others=0.25, throttled=0, compiled=1)
 
 
 @pytest.fixture

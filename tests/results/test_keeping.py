@@ -173,7 +173,10 @@ BROKEN = {
     "newer": (lambda text: text.replace("stripectl.run/2", "stripectl.run/3"), "newer than this stripectl"),
     "other": (lambda text: '{"schema": "somebody.else/1"}', "is not a stripectl run"),
     "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot resume"),
-    "a plan's samples": (lambda text: text.replace('"samples_s": []', '"samples_s": "?"'), "not a whole stripectl run"),
+    "a plan's samples": (
+        lambda text: text.replace('"samples_s": []', '"samples_s": "?"'),
+        "not a complete stripectl run",
+    ),
 }
 
 

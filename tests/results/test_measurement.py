@@ -77,7 +77,7 @@ def test_the_schema_of_a_measurement() -> None:
         ('{"schema": "stripectl.run/1", "id":', "cut short"),
         ("[]", "not a stripectl run"),
         ('{"schema": "stripectl.run/3"}', "newer than this stripectl"),
-        ('{"schema": "stripectl.run/1", "id": "x"}', "not a whole stripectl run"),
+        ('{"schema": "stripectl.run/1", "id": "x"}', "not a complete stripectl run"),
         ("[" * 100000, "cut short"),
     ],
 )

@@ -134,5 +134,5 @@ def test_a_search_that_is_not_whole_is_refused(tmp_path: Path, change: dict) -> 
     content = json.loads(path.read_text())
     content["searches"][0] |= change
     path.write_text(json.dumps(content))
-    with pytest.raises(BadInput, match="not a whole stripectl run"):
+    with pytest.raises(BadInput, match="not a complete stripectl run"):
         Run.load(path)

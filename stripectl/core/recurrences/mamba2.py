@@ -2,11 +2,7 @@
 
     S_t = a_t S_{t-1} + B_t (dt_t x_t)^T,    y_t = S_t^T C_t,    a_t = exp(-exp(A) dt_t)
 
-<<<<<<< HEAD:stripectl/core/recurrences/mamba2.py
-with B for keys, C for queries and dt x for values. Groups of value heads share a head of keys and queries. With a
-=======
 B are the keys, C the queries and dt x the values. Equal groups of value heads share a head of keys and queries. With a
->>>>>>> 9c1ea558e065bce4134fcf7760d0ce8a4b01c6f0:stripectl/recurrences/mamba2.py
 constant gate per head this is RetNet's retention (Sun et al. 2023, arXiv:2307.08621), which `--decay` computes.
 """
 

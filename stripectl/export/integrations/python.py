@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.recurrence import LOG_GATE, WRITE
 from stripectl.core.workload import STEP, Workload
 from stripectl.export.integration import Integration, Job, Snippet
 from stripectl.export.integrations.yaml import not_in_profile
@@ -20,15 +21,15 @@ order = positions(plan, seq_len, mesh)  # permute tokens and targets by it once;
 {documents}
 
 @jax.jit
-def attend(q, k, v):  # (batch, positions, heads, head_dim), in the plan's order; differentiable
+def attend(q, k, v{arguments}):  # (batch, positions, heads, head_dim), in the plan's order; differentiable
     return sequence_parallel_attention(q, k, v, plan, mesh, mask="{mask}"{given})
 
 
 sharding = NamedSharding(mesh, PartitionSpec({batch_axes}, {sequence_axes}, {head_axes}))
 q = jnp.ones(({batch}, seq_len, {heads}, {head_dim}), "{dtype}", device=sharding)
-k = jnp.ones(({batch}, seq_len, {kv_heads}, {head_dim}), "{dtype}", device=sharding)
+k = jnp.ones(({batch}, seq_len, {key_heads}, {head_dim}), "{dtype}", device=sharding)
 v = jnp.ones(({batch}, seq_len, {kv_heads}, {value_dim}), "{dtype}", device=sharding)
-print(attend(q, k, v).sharding)
+{gates}print(attend(q, k, v{arguments}).sharding)
 """
 
 
@@ -42,6 +43,7 @@ tokens = np.zeros(({batch}, {seq_len} + 1), int)  # yours, in natural order; the
 state, loss = training.step(state, training.place(tokens))
 print(loss)
 """
+GATE_VALUES = {LOG_GATE: "-0.01", WRITE: "0.5"}
 CHANGING = "from dataclasses import replace\nfrom stripectl.core.model_config import Model\n"
 
 
@@ -59,6 +61,9 @@ def snippet(work: Workload, plan: Plan) -> str:
     given = ", documents=documents" if starts else ""
     if work.attention == "linear":
         given = f', decay="{work.decay}", features="{work.features}"'
+    shapes = work.gated.gate_shapes(work.head_dim) if work.gated else {}
+    if shapes:
+        given = f', recurrence="{work.recurrence}", gates=({", ".join(shapes)},)'
 
     def over(names: Sequence[str]) -> str:
         held = tuple(name for name in names if name in axes)
@@ -77,8 +82,15 @@ def snippet(work: Workload, plan: Plan) -> str:
         sequence_axes=over(SEQUENCE_AXES),
         head_axes=over(HEAD_AXES),
         batch=work.batch,
-        heads=work.heads,
+        heads=work.query_heads,
+        key_heads=work.query_heads if work.gated else work.kv_heads,
         kv_heads=work.kv_heads,
+        arguments="".join(f", {name}" for name in shapes),
+        gates="".join(
+            f"{name} = {GATE_VALUES[name]} * jnp.ones({(work.batch, work.seq_len, work.heads, *shape)}, "
+            f"device=sharding)\n"
+            for name, shape in shapes.items()
+        ),
         head_dim=work.head_dim,
         value_dim=work.value_dim,
         dtype=work.dtype,

@@ -23,6 +23,7 @@ def plan_options(m: Measurement) -> dict[str, Json]:
     if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
         shape |= {"v-head-dim": work.v_head_dim} if work.v_head_dim else {}
+        shape |= {"key-heads": work.key_heads} if work.key_heads else {}
     found = {"plan": str(m.plan), "seqlen": format_length(work.seq_len), **shape}
     found |= {OPTIONS.get(name, name): value for name, value in not_in_profile(work).items()}
     found |= {"dtype": work.dtype, "pass": work.passes, "target": str(m.target), "method": m.method}

@@ -4,8 +4,8 @@ Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns 
 query heads per key/value head.
 
 A kernel visits only the live tiles of a pair of shards (`lines`); nothing is fetched for a dead tile. A row reads its
-accumulators from the state and writes them back in place (`held`), so a ring needs no merge. The heads of a group use
-the same keys and values in succession.
+accumulators from the state and writes them back in place (`accumulators`), so a ring needs no merge. The heads of a
+group use the same keys and values in succession.
 
 Exponentials have base 2: queries are multiplied by head_dim^-0.5 log2(e) beforehand and rounded once to their dtype, in
 both passes. Sums of exponentials stay separate in the 128 lanes of a row and are added at its end.
@@ -23,7 +23,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.kernel import LANES, FusedHop
-from stripectl.kernels.pallas_tpu.held import Accumulators
+from stripectl.kernels.pallas_tpu.accumulators import Accumulators
 from stripectl.kernels.pallas_tpu.lines import (
     BEGINS,
     ENDS,

@@ -80,8 +80,8 @@ MAX_GROUPS, MAX_CHARTS = 4, 12  # workloads of a section that are drawn, and cha
 
 
 class ChartTable(TypedDict):
-    """Rows of text with the names of their columns: which columns are numbers, why cells say n/a, and how many rows
-    are left out."""
+    """Rows of text with the names of their columns: which columns are numbers, why cells say n/a, and the number of
+    rows that are not shown."""
 
     columns: list[str]
     numbers: list[bool]
@@ -99,7 +99,7 @@ class MoreTable(TypedDict):
 
 
 class Chart(dict[str, Any]):
-    """A chart of the page: `kind` names its drawing, and keys beside those of `chart` are the drawing's arguments."""
+    """A chart of the page: `kind` names its drawing; keys that `chart` does not set are the drawing's arguments."""
 
 
 class ChartGroup(TypedDict):
