@@ -1,5 +1,6 @@
 """`stripectl tune-tiles`: candidates, the four ways to judge them, the cache, and what an interrupt costs."""
 
+import itertools
 import json
 import os
 import signal
@@ -126,12 +127,13 @@ def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixtu
     assert kinds == {("linear", "lasp2", "chunked"), ("softmax", "all_gather", "splash")}
     printed = capsys.readouterr().out
     assert "linear attention" in printed
-    named = next(line.split()[1] for line in printed.splitlines() if line.startswith("step "))
-    step, work = parse_plan(named), found[0].workload
-    for kind in ("linear", "softmax"):
+    steps = [parse_plan(line.split()[1]) for line in printed.splitlines() if line.startswith("step ")]
+    assert [step.softmax_layout for step in steps] == [None, "striped", "zigzag"]
+    work = found[0].workload
+    for step, kind in itertools.product(steps, ("linear", "softmax")):
         both = [m for m in found if m.workload == replace(work.with_attention(kind), passes="forward-backward")]
-        (ranking,) = rankings(both)
-        assert ranking.best.plan == step.for_attention(kind)
+        (ranking,), own = rankings(both), step.for_attention(kind)
+        assert own == next(m.plan for m in ranking.rivals if m.plan.layout == own.layout)
     assert all(len({m.plan for m in found if m.workload.attention == kind}) > 4 for kind in ("linear", "softmax"))
 
 
@@ -200,11 +202,11 @@ def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[t
     for m in finals(tune(tuning(method="simulated", plans=plans, tiles=(Tile(128, 128),)), silent)):
         found[m.identity] = m
     assert len(found) == 4 and all(m.method == "simulated" and m.median_s for m in found.values())
-    sources = {(m.cost_source or {}).get("source") for m in found.values()}
+    sources = {m.cost_source.source for m in found.values() if m.cost_source}
     assert "measured_tile" in sources
     prepared = [given["key"] for do, given in asked if do == "prepare_block"]
     assert len(prepared) == len(set(prepared)) == 2
-    assert all((m.cost_source or {}).get("coarse") for m in found.values())
+    assert all(m.cost_source and m.cost_source.coarse for m in found.values())
 
 
 @two_cores

@@ -191,7 +191,7 @@ def test_rows_switch_to_a_layout_and_back(layout: str, shards: int) -> None:
     [
         ("lasp2@ring=8,softmax=all_gather/striped/xla", 8 * 12, "divide over 8 devices twice"),
         ("lasp2@ring=8,softmax=all_gather/zigzag/xla", 8 * 3, "zigzag needs a multiple of 2 rows"),
-        ("ulysses/contiguous/chunked@ulysses=4,softmax=ulysses/zigzag/xla", 64, "not on ulysses"),
+        ("ulysses/contiguous/chunked@ulysses=4,softmax=ulysses/zigzag/xla", 64, "not ulysses. Try ulysses=1"),
     ],
 )
 def test_layouts_that_cannot_switch_are_refused(plan: str, length: int, why: str) -> None:
