@@ -115,7 +115,7 @@ def test_pods_of_a_jobset_run_one_bench(shell, tmp_path: Path) -> None:
     assert job["parallelism"] == job["completions"] == 4 and job["completionMode"] == "Indexed"
     (tmp_path / "pod.sh").write_text(container["args"][0])
     names = {each["name"] for each in container["env"]}
-    assert names == {"TARGET", "SEQLEN", "RUN"}
+    assert names == {"STRIPECTL_TOKEN", "TARGET", "SEQLEN", "RUN"}
     place = f"--coordinator 127.0.0.1:{free_port()} --num-processes 2 --process-id"
     pods = 'taskset -c 1 bash -e pod.sh & MORE="$MORE0" taskset -c 0 bash -e pod.sh; wait $!'
     done = shell(pods, RUN="run", MORE=f"{SMALL} {place} 1", MORE0=f"{SMALL} {place} 0")

@@ -319,12 +319,13 @@ def test_a_gpu_compiler_compiles_it_and_its_tiles_are_the_tables(
     work = replace(WORK, seq_len=2**17, passes=BOTH)
     found = compile_case(bench_cases(Request(workloads=[work], plans=[plan]), place)[0], place.target, compilers)
     assert found.status == "ok" and found.compiled_program and found.peak_bytes and found.bytes, found.reason
-    rewritten = sum(each["bytes"] for each in found.compiled_program.rewrites)
+    rewritten = sum(each.bytes for each in found.compiled_program.rewrites)
     simulated = simulate(work, found.plan, COUNTING).sent
     assert sum(found.bytes.values()) == sum(simulated.values()) + rewritten
-    assert any(each["beside_tiles"] for each in found.compiled_program.collectives)
-    known = found.cost_source or {}
-    assert known["source"] == "published" and known["table"] == f"profiles/kernels/{target.partition(':')[0]}.yaml"
-    assert known["memory_left_out"] == "the workspace of cudnn's library"
+    assert any(each.beside_tiles for each in found.compiled_program.collectives)
+    known = found.cost_source
+    assert known and known.source == "published"
+    assert known.table == f"profiles/kernels/{target.partition(':')[0]}.yaml"
+    assert known.memory_left_out == "the workspace of cudnn's library"
     rate = place.target.hardware.figures["matmul_flops_per_s_bfloat16"]
     assert found.median_s and found.median_s > work.flops / 8 / rate
