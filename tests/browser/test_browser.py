@@ -15,6 +15,7 @@ import pytest
 
 from stripectl.cli import main
 from stripectl.reporters.html.page import render, render_several, write_report
+from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import printable, write_atomically
 from tests.profiling.test_trace_cells import TRACE
@@ -83,7 +84,8 @@ class Pages:
         first = run.measurements[0]
         long = TRACE | {"profile": "profiles/" + "long-name-" * 12}
         traces = long, large(40, 40, 200), {"reason": "no profile: " * 20}
-        return replace(run, measurements=[*run.measurements, *(replace(first, profile=trace) for trace in traces)])
+        traced = (Measurement.from_json(first.to_json() | {"profile": trace}) for trace in traces)
+        return replace(run, measurements=[*run.measurements, *traced])
 
 
 @pytest.fixture(scope="module")
