@@ -349,7 +349,7 @@ def test_an_audit_of_accessibility_finds_nothing_serious(browser, pages: Pages, 
     ] == []
 
 
-READ = ("schema", "dtype", "mask", "pass", "attention", "features", "status", "method")  # what else is refused
+READ = ("schema", "dtype", "mask", "pass", "attention", "features", "status", "method", "source")  # others are refused
 
 
 def poisoned(value: Any, text: str, name: str = "") -> Any:
