@@ -145,4 +145,4 @@ def test_a_plan_that_is_compiled_now_sends_what_its_record_says(without_toolkit,
     each = next(x for x in short if x.workload.seq_len == 2**15)
     with CompilerPool(silent, cached=False) as compilers:
         found = compilers.report(each.workload, each.plan, each.target, {})
-    assert sum(found["bytes"].values()) == each.sent_bytes
+    assert found.bytes and sum(found.bytes.values()) == each.sent_bytes
