@@ -148,8 +148,8 @@ class CostSource(TableSource):
 
     `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
     per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
-    layers in a model that also has linear layers. `coarse` and `shorts_s` are the samples of a search's probe, by pass;
-    `samples_by_layers` are the samples of a step from few layers.
+    layers in a model that also has linear layers. `coarse` and `shorts_s` are the samples of a search's probe, by pass,
+    and `warmup_s` the warm-up run before its full runs; `samples_by_layers` are the samples of a step from few layers.
     """
 
     source: CostOrigin
@@ -174,6 +174,7 @@ class CostSource(TableSource):
     block: str | None = None
     coarse: Mapping[str, tuple[float, ...]] | None = None
     shorts_s: tuple[float, ...] = ()
+    warmup_s: float | None = None
     heads: int | None = None
     times: float | None = None
     layers_run: tuple[int, ...] = ()

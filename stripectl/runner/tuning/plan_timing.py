@@ -115,6 +115,8 @@ class PlanArms:
             shorts_s = known.cost_source.shorts_s if known.cost_source else ()
             if shorts_s or known.samples_s:
                 self.known_s[index], self.known_whole_s[index] = list(shorts_s), list(known.samples_s)
+                # The limit of a race is device time: a resumed race must know all that was spent.
+                case.warmup_s = (known.cost_source.warmup_s if known.cost_source else None) or 0.0
                 case.watch = Disturbances.before(known)
                 case.measurement = replace(known, method="measured", samples_s=(), median_s=None, ci95_s=None)
 
@@ -123,7 +125,13 @@ class PlanArms:
         case, shorts_s = self.cases[index], [*self.shorts_s[index], *self.known_s[index]]
         case = replace(case, samples_s=[*case.samples_s, *self.known_whole_s[index]])
         cut, times = cut_to_a_group(case.measurement)
-        short = CostSource(source=CostOrigin.SHORT_RUN, shorts_s=tuple(shorts_s), heads=cut.workload.heads, times=times)
+        short = CostSource(
+            source=CostOrigin.SHORT_RUN,
+            shorts_s=tuple(shorts_s),
+            warmup_s=case.warmup_s or None,
+            heads=cut.workload.heads,
+            times=times,
+        )
         if case.samples_s or not case.is_active:
             return replace(case.to_measurement(), cost_source=short if case.is_active else None)
         if not shorts_s:
