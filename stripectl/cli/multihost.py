@@ -4,11 +4,14 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stripectl.errors import BadInput, StripectlError
+
+if TYPE_CHECKING:
+    from stripectl.workers.hosts import Cluster
 
 # Environment variables of clusters that start a command on many hosts, and files of a TPU host.
 SIGNS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID", "JOB_COMPLETION_INDEX")
@@ -72,14 +75,14 @@ def detect_hosts() -> Any:
 def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int:
     """Run the command here, on host 0, with the devices of all hosts, and tell the others how it ended."""
     from stripectl.reporters.terminal.tables import ProgressDisplay
-    from stripectl.workers.coordinator import Cluster
+    from stripectl.workers.coordinator import Coordinator
 
-    with Cluster(hosts, functools.partial(click.echo, err=True)) as cluster:
+    with Coordinator(hosts, functools.partial(click.echo, err=True)) as cluster:
         code, said = 130, "host 0 was interrupted"
         try:
             with ProgressDisplay(given["quiet"]) as reporter:
                 cluster.gather(functools.partial(reporter.say, "wait for hosts"))
-            click.get_current_context().obj = cluster
+            click.get_current_context().find_root().obj = cluster
             code, said = body(**given), ""
         except StripectlError as error:
             code, said = error.exit_code, str(error)
@@ -102,8 +105,6 @@ def follow_run(hosts: Any, quiet: bool) -> int:
     return found.code
 
 
-def cluster_here() -> Any:
+def cluster_here() -> "Cluster | None":
     """The hosts of the running command; None where it runs only on this host."""
-    from stripectl.workers.coordinator import Cluster
-
-    return click.get_current_context().find_object(Cluster)
+    return click.get_current_context().find_root().obj

@@ -167,7 +167,12 @@ EFFORT = (
     ),
 )
 HOSTS = (
-    click.option("--coordinator", metavar="ADDRESS:PORT", help="Address of host 0. [default: the cluster's]"),
+    click.option(
+        "--coordinator",
+        metavar="ADDRESS:PORT",
+        help="Address of host 0. All hosts need the same STRIPECTL_TOKEN or STRIPECTL_TOKEN_FILE. "
+        "[default: the cluster's]",
+    ),
     click.option(
         "--num-processes",
         type=click.IntRange(1),

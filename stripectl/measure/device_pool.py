@@ -27,7 +27,7 @@ from stripectl.simulate.cost_model import CostModel
 from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.util.progress import Say
-from stripectl.workers.coordinator import Cluster
+from stripectl.workers.hosts import Cluster
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 DEFAULT_RING_DEVICES = (

@@ -24,7 +24,7 @@ from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.training_step import from_fewer_layers, simulated_step, with_fewer_layers
 from stripectl.util.progress import Say
-from stripectl.workers.coordinator import Cluster
+from stripectl.workers.hosts import Cluster
 
 EXPLAINED_PLANS = 20  # the fastest plans of a group
 

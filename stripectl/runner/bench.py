@@ -33,7 +33,7 @@ from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.sensitivity import with_estimated_sensitivity
 from stripectl.simulate.training_step import with_fewer_layers
 from stripectl.util.progress import Say, quiet
-from stripectl.workers.coordinator import Cluster
+from stripectl.workers.hosts import Cluster
 
 PROGRESS_PLANS = 256  # between two progress messages
 SMALL_SHARE = 0.45  # of the remaining budget, for sampling the small ring

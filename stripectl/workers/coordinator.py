@@ -123,14 +123,14 @@ class RemoteWorker:
 
 
 @dataclass
-class Cluster:
-    """All hosts, seen from host 0. Use it with `with`; `done` tells the other hosts how the command ended. `warn` gets
-    a line for each stranger that is turned away."""
+class Coordinator:
+    """A cluster of hosts that join host 0 over gRPC. Use it with `with`; `done` tells the other hosts how the command
+    ended. `warn` gets a line for each stranger that is refused."""
 
     hosts: Hosts
     warn: Callable[[str], None]
     own_facts: Mapping[str, Any] = field(default_factory=host_facts)
-    followers: list[Follower] = field(default_factory=list)
+    peers: list[Follower] = field(default_factory=list)
     started: int = 0
     recommended: str | None = None  # the recommended plan, which the other hosts print
 
@@ -171,7 +171,7 @@ class Cluster:
             raise BadInput(f"cannot listen at port {port} because another program does. Try another --coordinator.")
         await self.server.start()
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self) -> "Coordinator":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -179,8 +179,8 @@ class Cluster:
             self._run(self.server.stop(CLOSE_S)).result(2 * CLOSE_S)
         self._end_loop()
         while not self.arrivals.empty():  # hosts that connected and were not gathered
-            self.followers.append(self.arrivals.get())
-        for follower in self.followers:
+            self.peers.append(self.arrivals.get())
+        for follower in self.peers:
             follower.close()
 
     def _end_loop(self) -> None:
@@ -234,8 +234,9 @@ class Cluster:
         except (ValueError, KeyError, TimeoutError, Unauthentic) as error:
             return await self._turn_away(context, f"no such worker is expected: {error}")
         own, other = socket.socketpair()
-        expected.set_result(other)
-        await links.pump(link, own)
+        with own:
+            expected.set_result(other)
+            await links.pump(link, own)
 
     def gather(self, waiting: Waiting, limit_s: float = GATHER_S) -> None:
         """Wait for the other hosts.
@@ -262,7 +263,7 @@ class Cluster:
             with contextlib.suppress(OSError):  # a host that is lost already is noticed at its first order
                 follower.tell(Welcome())
             known[follower.index] = follower
-        self.followers = [known[index] for index in sorted(known)]
+        self.peers = [known[index] for index in sorted(known)]
 
     def _hint(self) -> str:
         """Without a secret only this machine can connect."""
@@ -280,7 +281,7 @@ class Cluster:
     @property
     def facts(self) -> list[Mapping[str, Any]]:
         """The description that each host gives of itself."""
-        return [self.own_facts, *(asdict(follower.greeting) for follower in self.followers)]
+        return [self.own_facts, *(asdict(follower.greeting) for follower in self.peers)]
 
     @property
     def address(self) -> str:
@@ -288,21 +289,18 @@ class Cluster:
 
     @property
     def cores(self) -> list[list[int]]:
-        """The processor cores that each host lets this process use."""
         return [each["cores"] for each in self.facts]
 
     @property
     def places(self) -> list[dict[str, Any]]:
-        """A description of the hosts, for a run's environment."""
         return [
             {"name": each["name"], "cores": len(each["cores"])} | {name: each[name] for name in COMPARED}
             for each in self.facts
         ]
 
     def differences(self) -> list[str]:
-        """Properties that differ between hosts, one line per host."""
         lines = []
-        for follower in self.followers:
+        for follower in self.peers:
             found = differing_parts(self.own_facts, asdict(follower.greeting), COMPARED)
             unlike = [f"{name} {theirs}, not {ours}" for name, ours, theirs in found]
             if unlike:
@@ -310,24 +308,20 @@ class Cluster:
         return lines
 
     def start(self, host: int, config: WorkerConfig) -> RemoteWorker:
-        """Start a worker on another host.
-
-        Raises:
-            HostLost: the host is gone.
-        """
-        follower, self.started = self.followers[host - 1], self.started + 1
+        follower, self.started = self.peers[host - 1], self.started + 1
         self.expected[self.started] = connected = Future()
         order = Start(self.started, config.processes, config.process, config.coordinator, config.core)
         try:
             follower.ask(order)
             return RemoteWorker(follower, order.worker, connected.result(ANSWER_S))
-        except TimeoutError as error:
+        except (HostLost, TimeoutError) as error:
+            connected.add_done_callback(lambda late: late.result().close())
             raise follower.lost() from error
         finally:
             self.expected.pop(order.worker, None)
 
     def done(self, code: int, reason: str) -> None:
         """Tell every host that the command has ended: its exit code, and the reason where it failed."""
-        for follower in self.followers:
+        for follower in self.peers:
             with contextlib.suppress(OSError):
                 follower.tell(Done(code, reason, self.recommended))

@@ -111,16 +111,17 @@ class Host:
     async def start(self, order: Start) -> None:
         own, channel = socket.socketpair()
         config = WorkerConfig("measure", order.processes, order.process, order.coordinator, order.core)
-        self.workers[order.worker] = Process.start(config, {}, channel.fileno())
-        channel.close()  # only the worker holds it now, so its end is seen
+        with channel:  # afterwards only the worker holds it, so its end is seen
+            self.workers[order.worker] = Process.start(config, {}, channel.fileno())
         self.pumps[order.worker] = asyncio.create_task(self._carry(order.worker, own))
 
     async def _carry(self, worker: int, own: socket.socket) -> None:
         """Carry the requests and answers of a worker, until it ends or host 0 is gone."""
         call = self.channel.stream_stream(links.WORK)()
-        link = await links.join(call, self.secret)
-        await link.send(messages.write(WorkerGreeting(worker)))
-        await links.pump(link, own)
+        with own:
+            link = await links.join(call, self.secret)
+            await link.send(messages.write(WorkerGreeting(worker)))
+            await links.pump(link, own)
         await call.done_writing()
         await asyncio.wait_for(call.code(), FLUSH_S)
 

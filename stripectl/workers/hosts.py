@@ -1,20 +1,21 @@
 """One command on many hosts: host 0 decides, saves and reports; the others start workers for it.
 
 Every host runs the same command. Host 0 (`coordinator`) listens at its address; the others (`follower`) connect to it,
-describe themselves, and start and end workers on its orders. A worker of another host has a connection to host 0 in
-place of pipes, so host 0 drives all workers in the same way, and decisions that depend on a measurement (which plans
-are left, how many samples) are made once. A host that dies closes its connections, or stops answering the kernel's
-keep-alive probes; in either case the others notice within half a minute.
+describe themselves, and start and end workers on its orders. A worker of another host has a socket to host 0 in place
+of pipes, so host 0 drives all workers in the same way, and decisions that depend on a measurement (which plans are
+left, how many samples) are made once. A host that dies closes its connections, or stops answering their pings
+(`links`); in either case the others notice within half a minute.
 """
 
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from stripectl.errors import BadInput, StripectlError
 from stripectl.results.environment import cores, environment
+from stripectl.workers.process import Worker, WorkerConfig
 
 GATHER_S = 300.0  # for all hosts to connect
 ANSWER_S = 30.0
@@ -60,3 +61,49 @@ def host_facts() -> dict[str, Any]:
     """The description that a host gives of itself."""
     known = environment([])
     return {"name": platform.node(), "cores": cores()} | {name: known[name] for name in COMPARED}
+
+
+class Peer(Protocol):
+    """Another host. It becomes readable when it is gone."""
+
+    def fileno(self) -> int: ...
+
+    def lost(self) -> HostLost:
+        """The error that ends the run."""
+        ...
+
+
+class Cluster(Protocol):
+    """All hosts of a command, seen from host 0."""
+
+    recommended: str | None  # the plan, for the other hosts to print
+
+    @property
+    def address(self) -> str:
+        """The address of host 0, at which workers join."""
+        ...
+
+    @property
+    def cores(self) -> list[list[int]]:
+        """The processor cores that each host lets this process use."""
+        ...
+
+    @property
+    def peers(self) -> Sequence[Peer]: ...
+
+    @property
+    def places(self) -> list[dict[str, Any]]:
+        """A description of the hosts, for a run's environment."""
+        ...
+
+    def differences(self) -> list[str]:
+        """Properties that differ between hosts, one line per host."""
+        ...
+
+    def start(self, host: int, config: WorkerConfig) -> Worker:
+        """Start a worker on another host.
+
+        Raises:
+            HostLost: the host is gone.
+        """
+        ...

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.results.environment import cores, version
-from stripectl.workers.coordinator import Cluster, Follower
+from stripectl.workers.hosts import Cluster
 from stripectl.workers.process import Process, Session, Worker, WorkerConfig
 
 GRACE_S = 5.0  # after one process of a group has failed: for the others to report their failures
@@ -173,15 +173,15 @@ class WorkerGroup:
         with selectors.DefaultSelector() as selector:
             for rank, worker in enumerate(self.workers):
                 selector.register(worker, selectors.EVENT_READ, rank)
-            for follower in self.cluster.followers if self.cluster else ():
-                selector.register(follower, selectors.EVENT_READ, follower)
+            for peer in self.cluster.peers if self.cluster else ():
+                selector.register(peer, selectors.EVENT_READ, peer)
             while len(answers) < len(self.workers):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     timeout = {"reason": f"took longer than its limit of {limit_s:g} s", "timed_out": True}
                     self._fail(**(failed or timeout))
                 for key, _ in selector.select(left_s):
-                    if isinstance(key.data, Follower):  # a follower speaks only when asked, so this is its end
+                    if not isinstance(key.data, int):  # a follower speaks only when asked, so this is its end
                         self.stop()
                         raise key.data.lost()
                     answer = self._read(key.data)

@@ -20,7 +20,7 @@ from stripectl.cli.multihost import find_hosts
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import cores, differing_parts
 from stripectl.results.run import Run
-from stripectl.workers.coordinator import Cluster
+from stripectl.workers.coordinator import Coordinator
 from stripectl.workers.follower import follow
 from stripectl.workers.hosts import COMPARED, HostLost, Hosts
 from stripectl.workers.secret import TOKEN
@@ -290,11 +290,11 @@ for words in (b"GET / HTTP/1.1", bytes(2**20), b"[]"):
 
 
 @pytest.fixture
-def pair() -> Iterator[Cluster]:
+def pair() -> Iterator[Coordinator]:
     """This process as host 0 and a thread of it as host 1, whose workers are real processes."""
     address = f"127.0.0.1:{free_port()}"
     here = {"name": "zero", "cores": cores()[:1], "versions": {}, "flags": {}, "host": {}}
-    with Cluster(Hosts(address, 2, 0), print, here) as cluster:
+    with Coordinator(Hosts(address, 2, 0), print, here) as cluster:
         told: list = []
 
         def other() -> None:
@@ -314,7 +314,7 @@ def pair() -> Iterator[Cluster]:
 
 
 @pytest.mark.hosts
-def test_a_set_has_workers_on_both_hosts(pair: Cluster) -> None:
+def test_a_set_has_workers_on_both_hosts(pair: Coordinator) -> None:
     with WorkerGroup(2, cluster=pair) as devices:
         assert devices.on_hosts == [1, 1]
         assert [each["count"] for each in devices.ask("devices")] == [2, 2]
@@ -328,7 +328,7 @@ def test_a_set_has_workers_on_both_hosts(pair: Cluster) -> None:
 
 
 @pytest.mark.hosts
-def test_a_worker_that_is_killed_elsewhere_costs_its_plan_only(pair: Cluster) -> None:
+def test_a_worker_that_is_killed_elsewhere_costs_its_plan_only(pair: Coordinator) -> None:
     with WorkerGroup(2, cluster=pair) as devices:
         devices.ask("devices")
         of_threads = [Path(f"/proc/self/task/{thread.native_id}/children") for thread in threading.enumerate()]
@@ -342,10 +342,10 @@ def test_a_worker_that_is_killed_elsewhere_costs_its_plan_only(pair: Cluster) ->
 
 
 @pytest.mark.hosts
-def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Cluster) -> None:
+def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Coordinator) -> None:
     with WorkerGroup(2, cluster=pair) as devices:
         devices.ask("devices")
-        pair.followers[0].ends[1].close()
+        pair.peers[0].ends[1].close()
         with pytest.raises(HostLost, match=r"host 1 \(.*\) is gone"):
             devices.ask("devices")
         assert not devices.workers
@@ -353,7 +353,7 @@ def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Cluster) -> None
 
 def test_hosts_that_do_not_come_are_named() -> None:
     absent = pytest.raises(Missing, match="host 1, 2 of 3 did not connect")
-    with Cluster(Hosts(f"127.0.0.1:{free_port()}", 3, 0), print) as cluster, absent:
+    with Coordinator(Hosts(f"127.0.0.1:{free_port()}", 3, 0), print) as cluster, absent:
         cluster.gather(nobody, 0.1)
     with pytest.raises(Missing, match="host 0 does not answer"):
         follow(Hosts(f"127.0.0.1:{free_port()}", 3, 1), nobody, 0.1)
@@ -368,7 +368,7 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             follow(Hosts(address, 2, 1), nobody)
         said.append(str(refused.value))
 
-    with Cluster(Hosts(address, 2, 0), print) as cluster:
+    with Coordinator(Hosts(address, 2, 0), print) as cluster:
         thread = threading.Thread(target=other)
         thread.start()
         with pytest.raises(BadInput, match=r"has stripectl 0\.0\.9, but host 0 has"):

@@ -151,7 +151,7 @@ def test_a_disk_that_fails_costs_nothing_that_was_measured(bench, tmp_path: Path
     assert len(warnings) == len(errors) == 1
     assert "cannot write disk/run/run.json" in warnings[0] and FAULTS[fault] in warnings[0]
     assert "cannot write disk/run/run.json: " in errors[0] and FAULTS[fault] in errors[0]
-    assert "Measuring goes on" in warnings[0]
+    assert "The run continues" in warnings[0]
     (rescued,) = (tmp_path / "tmp").glob("stripectl-run-*")
     assert f"The run is in {rescued} instead. To continue it, use --resume --output {rescued}" in errors[0]
     assert numbers(Run.load(rescued)) == every and (rescued / "report.html").exists()

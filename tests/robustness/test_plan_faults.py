@@ -209,7 +209,7 @@ ANSWERS = {
     "[(out('.'), time.sleep(0.05)) for _ in range(10**6)]": "took longer than its limit of 1 s",
     "time.sleep(600)": "took longer than its limit of 1 s",
     "os.kill(os.getpid(), signal.SIGSTOP)": "took longer than its limit of 1 s",
-    "sys.stdin.close(); os.close(1); time.sleep(600)": "process 0 closed its pipe and stayed",
+    "sys.stdin.close(); os.close(1); time.sleep(600)": "process 0 closed its pipe but did not exit",
 }
 ANSWERING = """
 import os, signal, sys, time

@@ -14,7 +14,7 @@ import pytest
 from stripectl.errors import BadInput
 from stripectl.results.environment import VERSION
 from stripectl.workers import links, messages
-from stripectl.workers.coordinator import Cluster
+from stripectl.workers.coordinator import Coordinator
 from stripectl.workers.follower import follow
 from stripectl.workers.hosts import Hosts
 from stripectl.workers.messages import Done, Greeting
@@ -34,12 +34,12 @@ def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def cluster(warned: list[str]) -> Iterator[Cluster]:
-    with Cluster(Hosts(f"127.0.0.1:{free_port()}", 2, 0), warned.append) as found:
+def cluster(warned: list[str]) -> Iterator[Coordinator]:
+    with Coordinator(Hosts(f"127.0.0.1:{free_port()}", 2, 0), warned.append) as found:
         yield found
 
 
-def visit(cluster: Cluster, do: Callable[[Any], Coroutine[Any, Any, Any]], method: str = links.FOLLOW) -> Any:
+def visit(cluster: Coordinator, do: Callable[[Any], Coroutine[Any, Any, Any]], method: str = links.FOLLOW) -> Any:
     """What a visitor of host 0 gets: do(call) on a stream of its own."""
 
     async def visitor() -> Any:
@@ -70,7 +70,7 @@ def says(*contents: bytes) -> Callable[[Any], Coroutine[Any, Any, grpc.StatusCod
     return do
 
 
-def joins(cluster: Cluster) -> None:
+def joins(cluster: Coordinator) -> None:
     """The right host still gets in."""
     ended: list[Done] = []
     hosts = Hosts(cluster.hosts.coordinator, 2, 1)
@@ -117,21 +117,25 @@ async def with_host_0s_own_proof(call: Any) -> grpc.StatusCode:
     ],
     ids=["other words", "nothing", "no proof", "another secret", "replayed", "reflected", "1 MiB"],
 )
-def test_a_stranger_is_turned_away_in_one_line(cluster: Cluster, warned: list[str], stranger: Any, line: str) -> None:
+def test_a_stranger_is_turned_away_in_one_line(
+    cluster: Coordinator, warned: list[str], stranger: Any, line: str
+) -> None:
     assert visit(cluster, stranger) is not grpc.StatusCode.OK
     joins(cluster)
     assert len(warned) == 1 and line in warned[0] and warned[0].startswith("refused a connection from ")
     assert "\n" not in warned[0]
 
 
-def test_an_unknown_request_is_no_method_of_the_service(cluster: Cluster, warned: list[str]) -> None:
+def test_an_unknown_request_is_no_method_of_the_service(cluster: Coordinator, warned: list[str]) -> None:
     code = visit(cluster, status, "/stripectl.Hosts/Run")
     assert code is grpc.StatusCode.UNIMPLEMENTED
     joins(cluster)
     assert not warned
 
 
-def test_a_silent_stranger_blocks_nobody(cluster: Cluster, warned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stranger_blocks_nobody(
+    cluster: Coordinator, warned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def waits(call: Any) -> grpc.StatusCode:
         await asyncio.to_thread(joins, cluster)
         return await status(call)
@@ -147,7 +151,7 @@ async def greeted(call: Any) -> links.Link:
     return link
 
 
-def test_a_message_that_is_sent_again_ends_its_connection(cluster: Cluster, warned: list[str]) -> None:
+def test_a_message_that_is_sent_again_ends_its_connection(cluster: Coordinator, warned: list[str]) -> None:
     async def repeats(call: Any) -> grpc.StatusCode:
         link = await greeted(call)
         again = link.outgoing.close(b"\0answer")
@@ -160,7 +164,7 @@ def test_a_message_that_is_sent_again_ends_its_connection(cluster: Cluster, warn
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[]", b'{"kind": "Start"}', b"\xff"])
-def test_a_greeting_of_another_form_is_turned_away(cluster: Cluster, warned: list[str], content: bytes) -> None:
+def test_a_greeting_of_another_form_is_turned_away(cluster: Coordinator, warned: list[str], content: bytes) -> None:
     async def greets(call: Any) -> grpc.StatusCode:
         await (await links.join(call, SECRET.encode())).send(content)
         return await status(call)
@@ -170,7 +174,7 @@ def test_a_greeting_of_another_form_is_turned_away(cluster: Cluster, warned: lis
     assert len(warned) == 1
 
 
-def test_a_worker_that_nobody_started_is_turned_away(cluster: Cluster, warned: list[str]) -> None:
+def test_a_worker_that_nobody_started_is_turned_away(cluster: Coordinator, warned: list[str]) -> None:
     async def works(call: Any) -> grpc.StatusCode:
         await (await links.join(call, SECRET.encode())).send(messages.write(messages.WorkerGreeting(7)))
         return await status(call)
@@ -179,7 +183,9 @@ def test_a_worker_that_nobody_started_is_turned_away(cluster: Cluster, warned: l
     assert "no such worker" in warned[0]
 
 
-def test_content_without_end_is_refused(cluster: Cluster, warned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_without_end_is_refused(
+    cluster: Coordinator, warned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(links, "MAX_CONTENT_BYTES", 2**18)
 
     async def never_ends(call: Any) -> grpc.StatusCode:
@@ -192,14 +198,14 @@ def test_content_without_end_is_refused(cluster: Cluster, warned: list[str], mon
     assert "more than 262144 bytes" in warned[0]
 
 
-def test_many_strangers_are_not_all_printed(cluster: Cluster, warned: list[str]) -> None:
+def test_many_strangers_are_not_all_printed(cluster: Coordinator, warned: list[str]) -> None:
     for _ in range(23):
         visit(cluster, says(b"hello"))
     joins(cluster)
     assert len(warned) == 20 and warned[-1].endswith("later refusals are not printed")
 
 
-def test_long_content_arrives_whole(cluster: Cluster) -> None:
+def test_long_content_arrives_whole(cluster: Coordinator) -> None:
     long = Greeting(1, 2, VERSION, "n" * 300_000, [0], {}, {}, {})
 
     async def greets(call: Any) -> None:
@@ -208,12 +214,12 @@ def test_long_content_arrives_whole(cluster: Cluster) -> None:
         await asyncio.to_thread(cluster.gather, lambda *_: None, 30)
 
     visit(cluster, greets)
-    assert cluster.followers[0].greeting == long
+    assert cluster.peers[0].greeting == long
 
 
 def test_without_a_secret_host_0_listens_on_loopback_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN, raising=False)
-    with Cluster(Hosts(f"127.0.0.1:{free_port()}", 2, 0), print) as cluster:
+    with Coordinator(Hosts(f"127.0.0.1:{free_port()}", 2, 0), print) as cluster:
         port = cluster.hosts.address[1]
         lines = [
             line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()
@@ -224,17 +230,17 @@ def test_without_a_secret_host_0_listens_on_loopback_alone(monkeypatch: pytest.M
         joins(cluster)
 
 
-def test_a_host_with_another_secret_says_what_to_set(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_with_another_secret_says_what_to_set(cluster: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, "not the secret of this test")
     with pytest.raises(BadInput, match=f"cannot join host 0 .* Set the same {TOKEN}"):
         follow(Hosts(cluster.hosts.coordinator, 2, 1), lambda *_: None, 10)
 
 
-def test_a_port_that_is_taken_is_one_line(cluster: Cluster) -> None:
+def test_a_port_that_is_taken_is_one_line(cluster: Coordinator) -> None:
     with pytest.raises(BadInput, match="cannot listen at port"):
-        Cluster(cluster.hosts, print)
+        Coordinator(cluster.hosts, print)
 
 
 def test_hosts_join_over_ipv6(warned: list[str]) -> None:
-    with Cluster(Hosts(f"[::1]:{free_port()}", 2, 0), warned.append) as cluster:
+    with Coordinator(Hosts(f"[::1]:{free_port()}", 2, 0), warned.append) as cluster:
         joins(cluster)

@@ -36,7 +36,7 @@ from stripectl.runner.tuning.tile_timing import TileArms
 from stripectl.util import disk_cache
 from stripectl.util.json import JsonObject
 from stripectl.util.progress import Say
-from stripectl.workers.coordinator import Cluster
+from stripectl.workers.hosts import Cluster
 
 RUNS = 60  # of the forward pass of the default plan: about as long as a race of both passes
 
