@@ -18,6 +18,7 @@ import grpc.aio
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import VERSION, differing_parts
 from stripectl.util.files import printable
+from stripectl.util.json import JsonObject
 from stripectl.workers import links, messages
 from stripectl.workers.hosts import ANSWER_S, COMPARED, GATHER_S, HostLost, Hosts, Waiting, host_facts
 from stripectl.workers.messages import Answer, Done, End, Greeting, Refuse, Start, Stop, Welcome, WorkerGreeting
@@ -292,7 +293,7 @@ class Coordinator:
         return [each["cores"] for each in self.facts]
 
     @property
-    def places(self) -> list[dict[str, Any]]:
+    def places(self) -> list[JsonObject]:
         return [
             {"name": each["name"], "cores": len(each["cores"])} | {name: each[name] for name in COMPARED}
             for each in self.facts

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from stripectl.errors import BadInput, StripectlError
 from stripectl.results.environment import cores, environment
+from stripectl.util.json import JsonObject
 from stripectl.workers.process import Worker, WorkerConfig
 
 GATHER_S = 300.0  # for all hosts to connect
@@ -92,7 +93,7 @@ class Cluster(Protocol):
     def peers(self) -> Sequence[Peer]: ...
 
     @property
-    def places(self) -> list[dict[str, Any]]:
+    def places(self) -> list[JsonObject]:
         """A description of the hosts, for a run's environment."""
         ...
 

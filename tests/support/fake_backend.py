@@ -15,7 +15,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
-from stripectl.workers.coordinator import Cluster
+from stripectl.workers.hosts import Cluster
 
 SLOWDOWN = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
 SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
