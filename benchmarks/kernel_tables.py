@@ -2,6 +2,7 @@
 
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed; tiles stay; GPUs too
+    python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of recurrences; all else stays
 
 Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`). What schedules leave
 exposed is read from the plans that `benchmarks/agreement.py` recorded.
@@ -18,7 +19,7 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
-from stripectl.simulate.cost_tables import PASSES, PassCosts
+from stripectl.simulate.cost_tables import PASSES, PassCosts, read_heads
 from stripectl.simulate.waves import Wave
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
@@ -28,17 +29,27 @@ TILES = {
     "xla": ["1024x1024", "1024x2048", "2048x2048", "2048x4096", "4096x4096"],
 }
 HEADS = (64, 128, 256)
+RECURRENCES = {
+    "deltanet": ["128"],
+    "gdn": ["128"],
+    "kda": ["128"],
+    "gla": ["128"],
+    "mamba2": ["128", "128/64"],
+}  # heads
+CHUNKS = ("64x64", "128x128")
 RECORDS = Path(__file__).parent / "compiled"
 # Machines without recorded plans: whose schedules are theirs, by the same compiler.
 RECORD_OF = {"v3": "v4", "h200": "h100", "b200": "h100", "gb200": "h100", "gb300": "h100"}
 MACHINES = ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 
 
-def main(names: list[str], tiles_stay: bool) -> None:
+def main(names: list[str], tiles_stay: bool, recurrences: bool) -> None:
     with CompilerPool(lambda *_: None) as compilers:
         for name in names:
             hardware, left = Hardware.load(name), schedule_of(name)
-            if tiles_stay:
+            if recurrences:
+                tabulate_chunks(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware))
+            elif tiles_stay:
                 path = FOLDER / f"{name}.yaml"
                 kept = path.read_text().partition(MADE_BY)[0]
                 path.write_text("\n".join([kept.rstrip(), *schedule_lines(name, left)]) + "\n")
@@ -103,6 +114,26 @@ def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], left: Sche
         write(name, made_by, [*lines, *schedule_lines(name, left)])
 
 
+def tabulate_chunks(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
+    """Write the chunks of recurrences in the table of a machine, in place of those that it has."""
+    lines = list[str]()
+    for recurrence, sizes in RECURRENCES.items():
+        lines += [f"  pallas_gated/{recurrence}:", "    bfloat16:"]
+        for heads in sizes:
+            lines.append(f'      "{heads}":')
+            for text in CHUNKS:
+                known = costs(CostKey("pallas_gated", "bfloat16", read_heads(heads), parse_tile(text), recurrence))
+                if known is None or len(known.by_pass) < len(PASSES):
+                    sys.exit(f"{name} {recurrence} {heads} {text}: not compiled")
+                lines.append(f'        "{text}":')
+                lines += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
+                print(name, recurrence, heads, text, flush=True)
+    path = FOLDER / f"{name}.yaml"
+    before, mark, after = path.read_text().partition(MADE_BY)
+    kept = before.partition("  pallas_gated/")[0].rstrip()
+    path.write_text("\n".join([kept, *lines, mark]) + after)
+
+
 MADE_BY = "# What the compiler's schedule leaves without tiles beside it"
 
 
@@ -146,5 +177,5 @@ kernels:
 
 
 if __name__ == "__main__":
-    given = [each for each in sys.argv[1:] if each != "--schedules"]
-    main(given or list(MACHINES), "--schedules" in sys.argv)
+    given = [each for each in sys.argv[1:] if not each.startswith("--")]
+    main(given or list(MACHINES), "--schedules" in sys.argv, "--recurrences" in sys.argv)

@@ -29,7 +29,7 @@ from stripectl.results.fit import TRY_SMALLER, check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import read_record, record_json
 from stripectl.simulate.cost_entries import CostKey, canonical_program, entries_of, masks_of, source_of
-from stripectl.simulate.cost_tables import PassCosts, shapes_of, shipped_costs
+from stripectl.simulate.cost_tables import PassCosts, has_tile_costs, shapes_of, shipped_costs
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import step_memory
@@ -127,7 +127,7 @@ class CompilerPool:
     def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, PassCosts] | None:
         """The costs of a plan's tiles by pass: from the table that ships, where it has their shape; else from small
         programs, compiled once; else from the nearest shapes in the table; None where there are none."""
-        if kernels[plan.kernel].family != "softmax":
+        if not has_tile_costs(kernels[plan.kernel]):
             return None
         near = shipped_costs(hardware, workload, plan)
         if near and not any(each.table.interpolated_from for each in near.values()):

@@ -33,6 +33,13 @@ def why_not_whole_sequences(name: str, workload: Any) -> str | None:
     return None
 
 
+def why_not_one_document(name: str, workload: Any) -> str | None:
+    """Why a kernel of linear attention cannot compute a workload's sequences, or None."""
+    if workload.query_len is not None or workload.documents is not None:
+        return f"{name} computes whole sequences of one document each. Omit --query-len and --documents."
+    return None
+
+
 def why_unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
     """Why a Pallas kernel for TPUs and whole sequences cannot run a plan, or None."""
     if kind != "tpu":
@@ -52,6 +59,7 @@ class PallasKernel(NamedTuple):
     per_kv_head: bool = False  # its lines are columns of tiles, per key/value head, not rows
     only_live: bool = False  # its grid holds live tiles only, and whole tiles run without a mask
     shared: bool = True  # the cores of a device share its grid; otherwise one core runs all of it
+    chunks: Literal["whole", "boundary"] = "whole"  # of a recurrence: the kind of tiles that it computes
 
 
 class FusedHop(NamedTuple):

@@ -91,14 +91,16 @@ class Request:
 
     @staticmethod
     def with_default_kernel(own: Plan, workload: Workload, place: LocalTarget) -> Plan:
-        """The plan of equal layers with the usual kernel of the target; if that cannot compute them, with its fallback
-        or the plan's own kernel."""
+        """The plan of equal layers with the usual kernel of the target, or of their family of kernels; if that cannot
+        compute them, with its fallback or the plan's own kernel."""
         hardware = place.target.hardware
         users, able = kernels[hardware.kernel], schemes[own.scheme].kernel_families
         family = workload.kernel_family if workload.kernel_family in able else able[0]
         own = replace(own, kernel=DEFAULT_KERNELS[family])
-        names = [users.name, users.fallback or own.kernel, own.kernel] if users.family == family else [own.kernel]
-        plans = [replace(own, kernel=name) for name in dict.fromkeys(names)]
+        others = [each for each in map(kernels.__getitem__, kernels.names()) if each.family == family and each.fallback]
+        usual = [users] if users.family == family else others
+        names = [name for each in usual for name in (each.name, each.fallback or own.kernel)]
+        plans = [replace(own, kernel=name) for name in dict.fromkeys([*names, own.kernel])]
         return next((each for each in plans if not why_refused(each, workload, hardware)), plans[0])
 
 

@@ -8,14 +8,25 @@ kept from the forward pass or sent again. Because all devices run one program, a
 states that are not complete yet. Under a full mask states go around the whole ring.
 """
 
+from collections.abc import Callable
+
 from stripectl.core.attend import LinearAttend
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 
+# exchange(own map, attend, comm, by, work, made) -> (the state that the maps of all shards before this one make, or all
+# shards after it with by=-1; the last result of work(part, made), which computes a part of this device's own work).
+Work = Callable[[tuple[Index, int], Array], Array]
+Exchange = Callable[[Array, LinearAttend, Comm, int, Work, Array], tuple[Array, Array]]
 
-def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda part, made: made, made=()):
-    """(the state that the maps of all shards before this one make, or all shards after it with by=-1; the last result
-    of work(part, made), which computes one part during each hop)."""
+
+def nothing(part: tuple[Index, int], made: Array) -> Array:
+    """No work during an exchange."""
+    return made
+
+
+def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made: Array) -> tuple[Array, Array]:
+    """An exchange in N-1 hops, with one part of the work during each."""
     shards = comm.size("ring")
     senders = None if attend.sees_future else lambda i: 0 <= i + by < shards
 
@@ -30,7 +41,7 @@ def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda par
     return hop(shards - 2, *comm.loop(0, shards - 2, round, (attend.state_of(own), made)))
 
 
-def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
+def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm, exchange: Exchange = chain) -> Array:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
@@ -38,11 +49,13 @@ def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     def local(part, state):
         return attend.local_part(q, kv, me, part, into=state)
 
-    before, state = chain(attend.map_of(kv), attend, comm, 1, local, attend.empty(q))
+    before, state = exchange(attend.map_of(kv), attend, comm, 1, local, attend.empty(q))
     return attend.apply(q, kv, before, into=state)
 
 
-def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
+def backward(
+    saved: Array, kv: Array, attend: LinearAttend, comm: Comm, exchange: Exchange = chain
+) -> tuple[Array, Array]:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
@@ -52,8 +65,8 @@ def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple
 
     before = attend.saved_state(saved)
     if before is None:
-        before, _ = chain(attend.map_of(kv), attend, comm, 1)
-    behind, dq = chain(attend.transposed_map_of(saved, kv), attend, comm, -1, local, attend.zeros(saved))
+        before, _ = exchange(attend.map_of(kv), attend, comm, 1, nothing, ())
+    behind, dq = exchange(attend.transposed_map_of(saved, kv), attend, comm, -1, local, attend.zeros(saved))
     return attend.state_backward(saved, kv, before, behind, into=(dq, attend.keys_backward(saved, kv, me)))
 
 

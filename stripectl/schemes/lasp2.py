@@ -7,36 +7,19 @@ it sends a map, A and B. The backward pass gathers the transposed maps and compu
 shard.
 """
 
+from functools import partial
+
 from stripectl.core.attend import LinearAttend
 from stripectl.core.comm import Array, Comm
 from stripectl.core.layout import WHOLE
 from stripectl.core.scheme import Scheme
+from stripectl.schemes.lasp import Work, backward, forward
 
 
-def gather(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
-    """The state that the maps of all shards before this one make, or all shards after it with by=-1."""
-    return attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
-
-
-def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
-    me = comm.index("ring")
-    if comm.size("ring") == 1:
-        return attend(q, kv, me, me, into=attend.empty(q))
-    before = gather(attend.map_of(kv), attend, comm, 1)
-    return attend.apply(q, kv, before, into=attend.local_part(q, kv, me, WHOLE, into=attend.empty(q)))
-
-
-def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
-    me = comm.index("ring")
-    if comm.size("ring") == 1:
-        return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
-    before = attend.saved_state(saved)
-    if before is None:
-        before = gather(attend.map_of(kv), attend, comm, 1)
-    behind = gather(attend.transposed_map_of(saved, kv), attend, comm, -1)
-    dq = attend.local_part_backward(saved, kv, me, WHOLE, into=attend.zeros(saved))
-    own = dq, attend.keys_backward(saved, kv, me)
-    return attend.state_backward(saved, kv, before, behind, into=own)
+def gather(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made: Array) -> tuple[Array, Array]:
+    """An exchange in one collective (`lasp.Exchange`)."""
+    state = attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
+    return state, work(WHOLE, made)
 
 
 scheme = Scheme(
@@ -44,8 +27,8 @@ scheme = Scheme(
     title="LASP-2",
     paper="https://arxiv.org/abs/2502.07563",
     axes=("ring",),
-    forward=forward,
-    backward=backward,
+    forward=partial(forward, exchange=gather),
+    backward=partial(backward, exchange=gather),
     layouts=("contiguous",),
     kernel_families=("linear", "gated"),
 )

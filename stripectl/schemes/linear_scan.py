@@ -7,14 +7,17 @@ crosses 2^r links, so all rounds together cross as many links as a chain does, e
 joins all devices, a round is one hop. The backward pass scans the transposed maps in the other direction.
 """
 
+from functools import partial
+
 from stripectl.core.attend import LinearAttend
 from stripectl.core.comm import Array, Comm
 from stripectl.core.layout import WHOLE
 from stripectl.core.scheme import Scheme
+from stripectl.schemes.lasp import Work, backward, forward
 
 
-def scan(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
-    """The state that the maps of all shards before this one make, or all shards after it with by=-1."""
+def scan(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made: Array) -> tuple[Array, Array]:
+    """An exchange in ceil(log2 N) rounds (`lasp.Exchange`)."""
     shards, places, known = comm.size("ring"), 1, None  # `known` is the map of the `places` - 1 shards before this one
 
     def shift(x, what):
@@ -26,28 +29,8 @@ def scan(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
         places *= 2
     last = attend.state_of(own) if known is None else attend.advance_state(attend.state_of(known), own)
     arriving = shift(last, "state")
-    return arriving if known is None else attend.advance_state(arriving, known, places - 1)
-
-
-def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
-    me = comm.index("ring")
-    if comm.size("ring") == 1:
-        return attend(q, kv, me, me, into=attend.empty(q))
-    before = scan(attend.map_of(kv), attend, comm, 1)
-    return attend.apply(q, kv, before, into=attend.local_part(q, kv, me, WHOLE, into=attend.empty(q)))
-
-
-def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
-    me = comm.index("ring")
-    if comm.size("ring") == 1:
-        return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
-    before = attend.saved_state(saved)
-    if before is None:
-        before = scan(attend.map_of(kv), attend, comm, 1)
-    behind = scan(attend.transposed_map_of(saved, kv), attend, comm, -1)
-    dq = attend.local_part_backward(saved, kv, me, WHOLE, into=attend.zeros(saved))
-    own = dq, attend.keys_backward(saved, kv, me)
-    return attend.state_backward(saved, kv, before, behind, into=own)
+    state = arriving if known is None else attend.advance_state(arriving, known, places - 1)
+    return state, work(WHOLE, made)
 
 
 def why_unsupported(workload, mesh):
@@ -61,8 +44,8 @@ scheme = Scheme(
     title="a prefix scan of states",
     paper="https://doi.org/10.1145/7902.7903",
     axes=("ring",),
-    forward=forward,
-    backward=backward,
+    forward=partial(forward, exchange=scan),
+    backward=partial(backward, exchange=scan),
     layouts=("contiguous",),
     kernel_families=("linear", "gated"),
     why_unsupported=why_unsupported,

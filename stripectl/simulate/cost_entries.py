@@ -1,6 +1,8 @@
 """The cycles of a tile, from one small compiled program of one device: from the compiler's final schedule (Pallas
 kernels) or from its estimates (XLA's own loops)."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.cost_source import CostOrigin
+from stripectl.simulate.gated_costs import chunk_work
 
 
 class Heads(NamedTuple):
@@ -29,6 +32,13 @@ class CostKey(NamedTuple):
     dtype: str
     heads: Heads
     tile: Tile
+    recurrence: str = ""
+
+    @property
+    def costs_of(self) -> str:
+        """The kernel whose costs these are, and the recurrence that it computes."""
+        name = kernels[self.kernel].tile_costs_of or self.kernel
+        return f"{name}/{self.recurrence}" if self.recurrence else name
 
     @property
     def head_dim(self) -> int:
@@ -52,13 +62,17 @@ class CostEntry(NamedTuple):
         return CostEntry(*(cycles * factor for cycles in self))
 
 
+HEADS_IN_NAME = re.compile(r"_(\d+)_heads")
 CANONICAL = {"batch": 1, "heads": 8, "kv_heads": 2}
 CANONICAL_TILES = 4  # tiles along the sequence of a canonical program
 
 
 def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, Plan]:
-    """The small program from which the costs of a shape are read: attention on one device, forward and backward."""
+    """The small program from which the costs of a shape are read: attention on one device, forward and backward; of a
+    recurrence on two, because one device makes no map."""
     tile = shape.tile
+    if shape.recurrence:
+        return canonical_recurrence(shape)
     own = {
         "head_dim": shape.heads.keys,
         "v_head_dim": shape.heads.values,
@@ -69,6 +83,22 @@ def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, P
     kernel = kernels[shape.kernel].tile_costs_of or shape.kernel
     workload = Workload(**CANONICAL, **own, passes="forward-backward")
     return workload, Plan("memory_efficient", "contiguous", kernel, mesh=(), tile=tile)
+
+
+def canonical_recurrence(shape: CostKey) -> tuple[Workload, Plan]:
+    heads = CANONICAL["heads"]
+    workload = Workload(
+        seq_len=2 * CANONICAL_TILES * shape.tile.block_kv,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=shape.heads.keys,
+        v_head_dim=shape.heads.values,
+        dtype=shape.dtype,
+        attention="linear",
+        recurrence=shape.recurrence,
+        passes="forward-backward",
+    )
+    return workload, Plan("lasp2", "contiguous", shape.kernel, mesh=(("ring", 2),), tile=shape.tile)
 
 
 def masks_of(kernel: str) -> tuple[str, ...]:
@@ -117,12 +147,34 @@ def entry_of_bundles(
     return CostEntry(whole, boundary, dead, row, column)
 
 
+def entry_of_chunks(
+    bundles: Sequence[KernelBundles], parts: Sequence[PallasKernel], least: Mapping[str, float], cores: int
+) -> CostEntry | None:
+    """The entry of a recurrence's pass; None where bundles are missing. A step computes a chunk of as many heads as the
+    name of its kernel says. Chunks take at least `least[kind]` cycles, their matmuls at the peak rate."""
+    found: dict[str, float] = {"whole": 0.0, "boundary": 0.0}
+    for part in parts:
+        alike = [each for each in bundles if each.name.startswith(part.name)]
+        if not alike:
+            return None
+        of_heads = [(each.tile + each.step) / int(HEADS_IN_NAME.findall(each.name)[0]) for each in alike]
+        found[part.chunks] += float(np.mean(of_heads)) / cores
+    return CostEntry(**{kind: max(cycles, least[kind]) for kind, cycles in found.items()})
+
+
 def entry_of_cycles(cycles: Mapping[str, float]) -> CostEntry | None:
     """The entry of a pass from the compiler's estimates for the bodies of a program's tile loops."""
     if not cycles["whole"] and not cycles["boundary"]:
         return None
     whole, boundary = cycles["whole"] or cycles["boundary"], cycles["boundary"] or cycles["whole"]
     return CostEntry(whole, boundary, row=cycles["row"])
+
+
+def chunk_cycles(shape: CostKey, passes: str, flops_per_cycle: float) -> dict[str, float]:
+    """Cycles of a chunk's matmuls at the peak rate, by the kind of its tile."""
+    work = chunk_work(canonical_recurrence(shape)[0], shape.tile.block_kv)
+    names = ("map", "outputs") if passes == "forward" else ("transposed_map", "gradients")
+    return {kind: work[name].flops / flops_per_cycle for kind, name in zip(("whole", "boundary"), names, strict=True)}
 
 
 def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> dict[str, CostEntry]:
@@ -134,7 +186,10 @@ def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> 
     matmul = area * sum(shape.heads) / peak * clock if peak else 0.0  # the mean of matmuls with keys and with values
     found = {}
     for passes, cycles in program.cycles.items():
-        if parts:
+        if parts and shape.recurrence:
+            least = chunk_cycles(shape, passes, peak / clock if peak else math.inf)
+            found[passes] = entry_of_chunks(program.bundles or (), parts[passes], least, hardware.cores)
+        elif parts:
             found[passes] = entry_of_bundles(program.bundles or (), parts[passes], matmul, hardware.cores)
         else:
             found[passes] = entry_of_cycles(cycles)

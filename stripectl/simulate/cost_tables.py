@@ -70,7 +70,7 @@ class CostTable:
 
     def cost(self, shape: CostKey, passes: str) -> tuple[CostEntry | Wave, str] | None:
         """(the entry of a pass, a description of the other shape it was derived from, or an empty text)."""
-        known = self.entries.get((kernels[shape.kernel].tile_costs_of or shape.kernel, shape.dtype), {})
+        known = self.entries.get((shape.costs_of, shape.dtype), {})
         heads = {head: own for head, tiles in known.items() if (own := costs_of_pass(tiles, passes))}
         wanted = shape.heads
         if wanted not in heads and wanted.keys != wanted.values:
@@ -198,18 +198,24 @@ def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
 
 def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
     """The inputs of a plan's costs, by pass."""
+    heads, recurrence = Heads(workload.head_dim, workload.value_dim), workload.recurrence if workload.gated else ""
     return {
-        passes: CostKey(plan.kernel, workload.dtype, Heads(workload.head_dim, workload.value_dim), tile)
+        passes: CostKey(plan.kernel, workload.dtype, heads, tile, recurrence)
         for passes, tile in plan.tiles.items()
         if passes == "forward" or workload.passes != "forward"
     }
+
+
+def has_tile_costs(kernel: Kernel) -> bool:
+    """Whether small programs show the costs of a kernel's tiles."""
+    return kernel.family == "softmax" or bool(kernel.bundles)
 
 
 def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, PassCosts] | None:
     """The costs of a plan from the table that ships for its machine; None where the table has no entry, or the profile
     lacks the figure that turns entries into seconds."""
     ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
-    table = table_of(hardware.name) if ready and kernels[plan.kernel].family == "softmax" else None
+    table = table_of(hardware.name) if ready and has_tile_costs(kernels[plan.kernel]) else None
     found = {passes: table.costs(shape) if table else None for passes, shape in shapes_of(workload, plan).items()}
     known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
     return known if known and len(known) == len(found) else None

@@ -7,7 +7,7 @@ tile, balances the two parts. The state decays with every token. The output is n
 
 import numpy as np
 
-from stripectl.core.kernel import Kernel
+from stripectl.core.kernel import Kernel, why_not_one_document
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount, column_tiles, layouts, row_tiles
 
 
@@ -33,8 +33,8 @@ def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
 
 def why_unsupported(workload, plan, kind, *_):
     window = workload.window
-    if workload.query_len is not None or workload.documents is not None:
-        return "chunked computes whole sequences of one document each. Omit --query-len and --documents."
+    if reason := why_not_one_document("chunked", workload):
+        return reason
     if window.left is not None:
         return f"linear attention has no {workload.mask} window: a state cannot forget a key. Try --mask causal."
     if workload.rates is None or not workload.rates.any():

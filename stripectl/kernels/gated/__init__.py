@@ -7,7 +7,7 @@ WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk, 
 
 import numpy as np
 
-from stripectl.core.kernel import Kernel
+from stripectl.core.kernel import Kernel, why_not_one_document
 from stripectl.core.layout import MaskBlock, Tile, TileCount
 
 
@@ -24,8 +24,8 @@ def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
 
 
 def why_unsupported(workload, plan, kind, *_):
-    if workload.query_len is not None or workload.documents is not None:
-        return "gated computes whole sequences of one document each. Omit --query-len and --documents."
+    if reason := why_not_one_document("gated", workload):
+        return reason
     if workload.mask != "causal":
         return f"a recurrence reads tokens in order, so it has no {workload.mask} mask. Try --mask causal."
     if workload.recurrence == "decay":

@@ -1,13 +1,7 @@
 """The recurrences of `stripectl.core.recurrence` in chunks: the map of a shard, its outputs, and the transposes of
 both.
 
-Let G_ts be the product of the gates of tokens s+1 to t. In a chunk that begins with the state S
-
-    u_t = b_t (v_t - S^T G_t0 k_t - sum_{s<t} (k_t . G_ts k_s) u_s)     with the delta rule, else u_t = v_t
-    o_t = S^T G_t0 q_t + sum_{s<=t} (q_t . G_ts k_s) u_s
-    S'  = G_C0 S + sum_s G_Cs k_s u_s^T
-
-and u = U - W S, where (I + L) [U | W] = b [v | G_t0 k] with L strictly lower triangular. Every G is the exponential of
+A chunk has the formula of `chunk`. Every G is the exponential of
 a sum of only the logarithms between s and t, so a gate near 0 costs later tokens no precision. Masks are applied to
 logarithms.
 
@@ -17,13 +11,14 @@ Letters: B batch, K heads of keys and queries, N heads of values (equal groups s
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
+from stripectl.kernels.gated.chunk import Chunk, gradient_before, outputs_after, state_after
 
 SUB_ROWS = 16  # rows of a sub-chunk, in which vector gates weigh each pair of tokens
 MASKED = -1e30  # the logarithm of zero, finite so that its gradient is finite
@@ -80,18 +75,6 @@ def vector_gated_scores(x_TH, y_TH, log_TH):
     return (scores + jnp.einsum("its,ij->itjs", own, jnp.eye(rows // sub))).reshape(rows, rows)
 
 
-class Chunk(NamedTuple):
-    """A chunk before it has a state: queries times the gates since the start of the chunk, keys times the gates to its
-    end, the product of all gates, the scores of queries with keys, and U and W (W is None without the delta rule)."""
-
-    q_CH: Any
-    k_CH: Any
-    gate: Any
-    scores_CC: Any
-    u_CE: Any
-    w_CH: Any
-
-
 def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
     """The chunk of one head. Queries are None where no outputs are needed, values where gradients do not need them."""
     given = dict(zip(recurrence.gate_shapes(1), gates, strict=True))
@@ -117,47 +100,24 @@ def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
     return Chunk(queries[0], k_CH * jnp.exp(until), jnp.exp(whole)[:, None], queries[1], values, reads)
 
 
-def written(chunk: Chunk, state_HE):
-    """The values that the tokens of a chunk write. A state may have more columns than values (a map in the making);
-    there the chunk has no values of its own."""
-    values = chunk.u_CE
-    if more := state_HE.shape[1] - values.shape[1]:
-        values = jnp.pad(values, ((0, 0), (0, more)))
-    return values if chunk.w_CH is None else values - contract("ch,he->ce", chunk.w_CH, state_HE)
-
-
-def advance(chunk: Chunk, state_HE, values_CE):
-    """The state after a chunk that wrote these values."""
-    return chunk.gate * state_HE + contract("ch,ce->he", chunk.k_CH, values_CE)
-
-
 def outputs_of_chunk(recurrence: Recurrence, state_HE, q_CH, k_CH, v_CE, *gates):
     """(state after the chunk, outputs)."""
     with jax.named_scope("boundary_tile"):
-        chunk = prepare_chunk(recurrence, q_CH, k_CH, v_CE, gates)
-        values_CE = written(chunk, state_HE)
-        out = contract("ch,he->ce", chunk.q_CH, state_HE) + contract("ts,se->te", chunk.scores_CC, values_CE)
-        return advance(chunk, state_HE, values_CE), out
+        return outputs_after(prepare_chunk(recurrence, q_CH, k_CH, v_CE, gates), state_HE)
 
 
 def state_of_chunk(recurrence: Recurrence, state_HE, k_CH, v_CE, *gates):
     """The state after the chunk."""
     with jax.named_scope("whole_tile"):
-        chunk = prepare_chunk(recurrence, None, k_CH, v_CE, gates)
-        return advance(chunk, state_HE, written(chunk, state_HE))
+        return state_after(prepare_chunk(recurrence, None, k_CH, v_CE, gates), state_HE)
 
 
 def transposed_chunk(recurrence: Recurrence, behind_HE, q_CH, k_CH, dout_CE, *gates):
     """The gradient of the state before a chunk, from the gradients of the state after it and of its outputs. Columns of
     the state beyond the outputs' have no output gradient."""
     with jax.named_scope("whole_tile"):
-        chunk = prepare_chunk(recurrence, q_CH, k_CH, None, gates)
         dout_CE = jnp.pad(dout_CE, ((0, 0), (0, behind_HE.shape[1] - dout_CE.shape[1])))
-        before = contract("ch,ce->he", chunk.q_CH, dout_CE) + chunk.gate * behind_HE
-        if chunk.w_CH is None:
-            return before
-        dvalues = contract("ts,te->se", chunk.scores_CC, dout_CE) + contract("ch,he->ce", chunk.k_CH, behind_HE)
-        return before - contract("ch,ce->he", chunk.w_CH, dvalues)
+        return gradient_before(prepare_chunk(recurrence, q_CH, k_CH, None, gates), behind_HE, dout_CE)
 
 
 def in_chunks(rows: int, size: int, *arrays_T):

@@ -1,0 +1,46 @@
+"""pallas_gated: the recurrences of `gated` in Pallas kernels for TPUs.
+
+The states of some heads stay in VMEM from the first chunk of a shard to the last. The tile is a chunk.
+"""
+
+from typing import Any, Literal
+
+from stripectl.core.kernel import Kernel, PallasKernel
+from stripectl.core.layout import Tile
+from stripectl.kernels.gated import count_chunks
+from stripectl.kernels.gated import why_unsupported as why_not_gated
+
+SUBLANES = 16  # rows of a register of bfloat16
+
+
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
+    if kind != "tpu":
+        return "pallas_gated runs on TPUs. Try --kernel gated."
+    for option, tile in (("tile", plan.tile), ("backward", plan.backward)):
+        if tile and tile.block_kv % SUBLANES:
+            return f"pallas_gated needs chunks of multiples of {SUBLANES} rows. Try {option}={SUBLANES}."
+    return why_not_gated(workload, plan, kind)
+
+
+def chunks_kernel(name: str, kind: Literal["whole", "boundary"]) -> PallasKernel:
+    return PallasKernel(f"stripectl_{name}_", matmuls=0, only_live=True, chunks=kind)
+
+
+about = Kernel(
+    "pallas_gated",
+    paper="https://arxiv.org/abs/2406.06484",
+    family="gated",
+    default_tile=lambda kind: Tile(128, 128),
+    why_unsupported=why_unsupported,
+    count_tiles=count_chunks,
+    min_default_rows=lambda kind: 64,
+    fallback="gated",
+    bundles={
+        "forward": (chunks_kernel("map", "whole"), chunks_kernel("outputs", "boundary")),
+        "backward": (
+            chunks_kernel("transposed_map", "whole"),
+            chunks_kernel("states", "boundary"),
+            chunks_kernel("gradients", "boundary"),
+        ),
+    },
+)

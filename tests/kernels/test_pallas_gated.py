@@ -1,0 +1,116 @@
+"""Recurrences in Pallas kernels for TPUs, interpreted on a CPU: against float64 token by token, and their maps against
+those of `gated`. tests/compile/test_bundles.py compiles them for TPUs."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.recurrence import recurrences
+from stripectl.core.validation import why_unsupported
+from stripectl.execute.reference import max_relative_error, recurrence_by_token
+from stripectl.execute.verification import TOLERANCES
+from stripectl.kernels.gated import kernel as gated
+from stripectl.kernels.pallas_gated import chunks, kernel
+from tests.execute.test_gated import KEYS, NAMES, VALUES, drawn, workload
+from tests.support.exact import relative_errors
+
+FAST = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}  # the heads of a step are unrolled
+CASES = [(name, dtype, chunk) for name in NAMES for dtype in TOLERANCES for chunk in (16, 48)]
+QUICK = [("gdn", "float32", 48), ("mamba2", "bfloat16", 16)]
+
+
+def in_parts(cases: list[tuple], quick: list[tuple]) -> list:
+    """The part `exactness` holds the cases that are not quick: programs of vector gates compile for half a minute."""
+    return [pytest.param(*case, marks=() if case in quick else pytest.mark.exactness) for case in cases]
+
+
+@pytest.mark.parametrize(("name", "dtype", "chunk"), in_parts(CASES, QUICK))
+def test_values_and_gradients_are_the_recurrences(name: str, dtype: str, chunk: int) -> None:
+    """With chunks that do not divide the rows, two heads of values per head of keys, and states before and after."""
+    q, k, v, *gates, dout = (jnp.asarray(x) for x in drawn(name, 40))
+    q, k, v, dout = (x.astype(dtype) for x in (q, k, v, dout))
+    rng = np.random.default_rng(1)
+    before, behind = (rng.standard_normal((1, 4, KEYS, VALUES)).astype(np.float32) for _ in range(2))
+
+    @partial(jax.jit, compiler_options=FAST)
+    def computed(q, k, v, gates, dout, before, behind):
+        given = recurrences[name], q, k, v, gates
+        return (
+            kernel.outputs(*given, before, chunk),
+            *kernel.gradients(*given, dout, before, behind, chunk),
+            kernel.map_of(recurrences[name], k, v, gates, chunk),
+            kernel.transposed_map_of(recurrences[name], q, k, dout, gates, chunk),
+        )
+
+    found = computed(q, k, v, gates, dout, before, behind)
+    wide = [x.astype(jnp.float32) for x in (q, k, v)]
+    given = recurrences[name], *wide, gates
+    expected = (
+        gated.outputs(*given, before, 8),
+        *gated.gradients(*given, dout.astype(jnp.float32), before, behind, 8),
+        gated.map_of(recurrences[name], *wide[1:], gates, 8),
+        gated.transposed_map_of(recurrences[name], *wide[:2], dout.astype(jnp.float32), gates, 8),
+    )
+    errors = [max_relative_error(x, np.asarray(y, np.float64)) for x, y in zip(found, expected, strict=True)]
+    assert max(errors) <= TOLERANCES[dtype], errors
+
+
+HARD = [(name, gates, correlated) for name in NAMES for gates, correlated in ((1e3, 0.0), (1e-6, 0.0), (1e-3, 2.0))]
+
+
+@pytest.mark.parametrize(("name", "gates", "correlated"), in_parts(HARD, [("gdn", 1e-3, 2.0)]))
+def test_gates_at_their_ends_and_correlated_keys_lose_nothing(name: str, gates: float, correlated: float) -> None:
+    """At most 2e-6 of the largest value, or four times the error of float32 token by token where that is larger."""
+    arrays = drawn(name, 64, gates=gates, correlated=correlated)
+    q, k, v, *own, dout = arrays
+    none = jnp.zeros((1, 4, KEYS, VALUES))
+
+    @partial(jax.jit, compiler_options=FAST)
+    def computed(q, k, v, own, dout):
+        given = recurrences[name], q, k, v, own
+        return kernel.outputs(*given, none, 32), *kernel.gradients(*given, dout, none, none, 32)
+
+    exact, single = (recurrence_by_token(recurrences[name], q, k, v, own, dout, each) for each in (float, np.float32))
+    for found, reference, by_token in zip(
+        computed(*map(jnp.asarray, (q, k, v)), own, dout), exact, single, strict=True
+    ):
+        usual = max_relative_error(by_token, reference)
+        assert max_relative_error(found, reference) <= max(TOLERANCES["float32"], 4 * usual)
+
+
+@pytest.mark.exactness
+@pytest.mark.parametrize("scheme", ["lasp", "linear_scan"])
+def test_shards_meet_as_with_gated(scheme: str) -> None:
+    plan = parse_plan(f"{scheme}/contiguous/pallas_gated@ring=2,data=2,tile=32")
+    assert max(relative_errors(workload("gdn", plan, batch=2, key_heads=4), plan)) <= TOLERANCES["float32"]
+
+
+@pytest.mark.parametrize("rows", [16, 48, 64])
+def test_an_inverse_is_exact_where_all_keys_are_equal(rows: int) -> None:
+    """Every score is 1, so a power series would sum binomial coefficients."""
+    lower = np.tril(np.ones((rows, rows), np.float32), -1)
+    found = chunks.inverse(jnp.asarray(lower), jnp.float32)
+    assert max_relative_error(found, np.linalg.inv(np.eye(rows) + lower)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("kind", "tile", "why"),
+    [("cpu", "32", "Try --kernel gated"), ("tpu", "24", "multiples of 16"), ("tpu", "32", None)],
+)
+def test_refusals_have_reasons(kind: str, tile: str, why: str | None) -> None:
+    plan = parse_plan(f"lasp/contiguous/pallas_gated@ring=2,tile={tile}")
+    reason = why_unsupported(plan, workload("gdn", plan), kind)
+    assert (reason is None) if why is None else (reason and why in reason)
+
+
+def test_a_default_chunk_is_one_that_runs() -> None:
+    assert kernels["pallas_gated"].largest_tile(Tile(128, 128), 4096) == Tile(128, 128)
