@@ -1,5 +1,6 @@
 """Where a chain, a gather, a prefix scan or all-to-alls of gated linear attention are fastest, and why the borders lie
-where they do. Simulated from datasheets, nothing runs.
+where they do. Simulated, nothing runs: on TPUs a chunk takes the compiler's cycles for `pallas_gated`, on GPUs its
+matmuls at the datasheet's rate.
 
     python benchmarks/recurrence_map.py              # both passes; a minute
     python benchmarks/recurrence_map.py --latency 10 # of a hop, in microseconds, where the profile has none
@@ -19,12 +20,14 @@ from stripectl.core.workload import Workload, format_length
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import duration
 
 TARGETS = ("v5p:2x2x1", "v5p:2x2x2", "v5p:2x2x4", "v5p:4x4x4", "h100:4", "h100:8", "2*h100:8", "8*h100:8")
 LENGTHS = tuple(2**n for n in range(11, 23))
+KERNELS = {"tpu": ("pallas_gated", 128), "gpu": ("gated", 64)}  # and the rows of a chunk
 STATES = {"lasp": "chain", "lasp2": "gather", "linear_scan": "scan"}
 SHAPES = {  # (heads of values, of keys, elements of a key, of a value)
     "gdn": (64, 64, 128, 128),
@@ -60,7 +63,10 @@ def workload(shape: str, seq_len: int, passes: str) -> Workload:
 
 def machine_of(target: Target, work: Workload, plan: Plan, latency_s: float) -> CostModel:
     assert plan.tile
-    machine = datasheet_cost_model(target.hardware, work, plan.tile, place_mesh(target, plan.mesh or ()))
+    placement, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
+    if known:
+        return table_cost_model(target.hardware, work, plan, known, placement)
+    machine = datasheet_cost_model(target.hardware, work, plan.tile, placement)
     if target.hardware.figure("hop_latency_s") or not latency_s:
         return machine
     hops = {axis: replace_latency(hop, latency_s) for axis, hop in machine.hops.items()}
@@ -77,8 +83,9 @@ def simulated_row(name: str, shape: str, passes: str, latency_s: float) -> Row:
         work, found[seq_len] = workload(shape, seq_len, passes), {}
         for scheme in (*STATES, "ulysses"):
             axis = "ulysses" if scheme == "ulysses" else "ring"
-            plan = parse_plan(f"{scheme}/contiguous/gated@{axis}={target.devices},tile=64")
-            if seq_len // target.devices < 64 or why_unsupported(plan, work, target.hardware.kind):
+            kernel, tile = KERNELS[target.hardware.kind]
+            plan = parse_plan(f"{scheme}/contiguous/{kernel}@{axis}={target.devices},tile={tile}")
+            if seq_len // target.devices < tile or why_unsupported(plan, work, target.hardware.kind):
                 continue
             machine = machine_of(target, work, plan, latency_s)
             found[seq_len][scheme] = simulate(work, plan, machine).seconds

@@ -33,6 +33,7 @@ def decoder(
     vectors: int = 0,
     recurrence: str = CONSTANT,
     linear_heads: LinearHeads | None = None,
+    d_conv: int | None = None,
 ) -> ModelConfig:
     """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
     `attention_bias` says), the number of norms of D elements per layer (with one more after the last layer, if there
@@ -62,6 +63,7 @@ def decoder(
             "vocabulary": vocabulary,
             **own,
             **attention,
+            **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
         replaced=(*found, *replaced_windows(masks)),

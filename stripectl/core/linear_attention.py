@@ -15,6 +15,7 @@ LAYERS = {"S": "softmax", "L": "linear"}  # one letter per layer, for a model wi
 FEATURES = ("none", "elu")  # the feature map of linear attention: queries and keys unchanged, or 1 + elu(x)
 TNL = "tnl"  # the decays of TransNormerLLM, one per head
 CONSTANT = "decay"  # the recurrence with a constant gate per head, which the field `decay` names
+MAX_CONVOLVED = 64  # tokens of a short convolution
 MAX_LINEAR_SIZE = 2**16  # heads, and elements of a head
 LINEAR = ("attention", "recurrence", "decay", "features")  # fields of a workload or model that describe it
 
@@ -47,7 +48,7 @@ class LinearHeads(NamedTuple):
 def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, Any]:
     """The fields of a hybrid model, or of its workload, that differ for its layers of one kind."""
     if kind != "linear":
-        softmax = {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0], "key_heads": None}
+        softmax = {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0], "key_heads": None, "d_conv": None}
         return {"attention": kind, "linear_heads": None, **softmax}
     if linear_heads is None:
         return {"attention": kind}
@@ -76,6 +77,7 @@ def check_linear(
     *,
     heads: int,
     layers: int | None,
+    d_conv: int | None = None,
 ) -> None:
     """Do nothing where a model, or one layer, can have such attention.
 
@@ -92,6 +94,10 @@ def check_linear(
         raise BadInput("softmax attention has no recurrence, decay or feature map. Add --attention linear.")
     if recurrence != CONSTANT and (decay, features) != ("1", FEATURES[0]):
         raise BadInput(f"{recurrence} computes its gates from the input. Omit --decay and --feature-map.")
+    if d_conv is not None and (type(d_conv) is not int or not 2 <= d_conv <= MAX_CONVOLVED):
+        raise BadInput(f"d_conv must be an integer from 2 to {MAX_CONVOLVED}, not {reprlib.repr(d_conv)}.")
+    if d_conv is not None and recurrence == CONSTANT:
+        raise BadInput("only layers with a recurrence have a short convolution. Omit d_conv, or add a recurrence.")
     if layers and layers % len(pattern):
         near = -(-layers // len(pattern)) * len(pattern)
         raise BadInput(f"{layers} layers are not a multiple of the pattern {attention}. Try --layers {near}.")

@@ -32,13 +32,14 @@ def max_size(name: str) -> int:
     return MAX_HEADS if name in ("heads", "kv_heads", "key_heads") else MAX_SEQ_LEN
 
 
-OPTIONAL = ("key_heads", "linear_heads", "v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
+OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """The sizes of a transformer that decide its arithmetic, and its attention (as in a Workload) where that is not
-    softmax; a YAML file in `profiles/models/`. `replaced` names the parts of a published model that are not computed,
+    softmax; a YAML file in `profiles/models/`. `d_conv` is the number of tokens that the short convolution of a layer
+    with a recurrence adds up. `replaced` names the parts of a published model that are not computed,
     with the parts in their place."""
 
     name: str
@@ -52,6 +53,7 @@ class Model:
     key_heads: int | None = None
     linear_heads: LinearHeads | None = None
     v_head_dim: int | None = None
+    d_conv: int | None = None
     attention: str = ATTENTIONS[0]
     recurrence: str = CONSTANT
     decay: str = "1"
@@ -151,7 +153,7 @@ class Model:
         for key in wanted:
             if key not in given:
                 raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
-        for key in (*wanted, *({"key_heads", "v_head_dim"} & given.keys())):
+        for key in (*wanted, *({"key_heads", "v_head_dim", "d_conv"} & given.keys())):
             if type(given[key]) is not int or not 1 <= given[key] <= max_size(key):
                 said = f"the model {path} has {key}: {reprlib.repr(given[key])}"
                 raise BadInput(f"{said}, but it must be a positive integer of at most {max_size(key)}.")
@@ -160,7 +162,7 @@ class Model:
         words = {key: str(given[key]) for key in (*LINEAR, "replaced") if key in given}
         try:
             linear = {key: words[key] for key in LINEAR if key in words}
-            check_linear(heads=given["kv_heads"], layers=given["layers"], **linear)
+            check_linear(heads=given["kv_heads"], layers=given["layers"], d_conv=given.get("d_conv"), **linear)
         except BadInput as error:
             raise BadInput(f"the model {path}: {error}") from error
         return cls(name=name, **{**given, **words})

@@ -80,7 +80,7 @@ def _reasons(
         yield reason
     yield from _query_reasons(plan, layout, workload)
     yield from _tile_reasons(plan, layout, sequence_sharding(workload, plan))
-    yield from _row_reasons(plan, layout, workload.seq_len)
+    yield from _row_reasons(plan, layout, workload)
     piece = workload.seq_len // plan.shards // layout.pieces
     tile = plan.tile or kernel.largest_tile(kernel.default_tile(kind), piece)
     for reason in (
@@ -136,12 +136,14 @@ def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[s
         yield f"{workload.query_len} queries that are not sharded need keys in order. Try --layout contiguous."
 
 
-def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
+def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:
     """Why the rows of a shard do not divide as the plan needs."""
-    shard, over = seq_len // plan.shards, plan.sequence_devices // plan.shards
+    shard, over = workload.seq_len // plan.shards, plan.sequence_devices // plan.shards
     if shard % over:
         yield f"the {shard} rows of a shard do not divide over {over} devices. Try {math.gcd(shard, over)}."
     rows = shard // over
+    if workload.d_conv and rows < workload.d_conv - 1 and over * plan.shards > 1:
+        yield f"a short convolution of {workload.d_conv} tokens needs as many rows per device less one, not {rows}."
     if plan.chunk and rows % min(plan.chunk, rows):
         near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
         yield f"chunk={plan.chunk} does not divide the {rows} rows of a device. Try chunk={near}."

@@ -36,7 +36,7 @@ PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 # Not written where they have their default.
-OPTIONAL = (*MODEL_SIZES, "key_heads", "linear_heads", "v_head_dim", "query_len", "documents", *LINEAR)
+OPTIONAL = (*MODEL_SIZES, "key_heads", "d_conv", "linear_heads", "v_head_dim", "query_len", "documents", *LINEAR)
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 GATE_DTYPE = "float32"  # of a recurrence's gates: their logarithms add up over a sequence
@@ -51,16 +51,17 @@ class Workload:
 
     `heads` query heads share `kv_heads` key/value heads in equal groups. Values and the output have heads of
     `v_head_dim` elements where that is not `head_dim`, the size of queries and keys (DeepSeek-V3: 128 and 192).
-    `attention` is `softmax` or `linear`. With `linear`, `recurrence` is the rule by which a token changes a state. With
-    the constant rule (`decay`), `decay` is the factor by which a state decays per token (`1`, `0.99`, or `tnl` for
-    TransNormerLLM's decays) and `features` is the map of queries and keys. With the others, each of the `heads` of
-    values has a state, and equal groups of them share `key_heads` heads of queries and keys. A step may have a pattern
-    of both kinds, one letter per layer, which repeats: `LLLS`; `linear_heads` are the heads of its linear layers, where
-    they are different. `query_len` queries at the end of `seq_len` keys are the
-    new queries of an inference with a cached prefix; None means all. `documents` are the lengths of the documents that
-    are packed in the sequence, repeated until it is full; a query sees only its own document. A `forward-backward` pass
-    computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is a
-    step of the whole model: loss, gradients and the optimizer's update; only a step has the sizes of a model.
+    `attention` is `softmax` or `linear`. With `linear`, `recurrence` is the rule by which a token changes a state.
+    With the constant rule (`decay`), `decay` is the factor by which a state decays per token (`1`, `0.99`, or `tnl`
+    for TransNormerLLM's decays) and `features` is the map of queries and keys. With the others, each of the `heads`
+    of values has a state, and equal groups of them share `key_heads` heads of queries and keys. A step may have a
+    pattern of both kinds, one letter per layer, which repeats: `LLLS`; `linear_heads` are the heads of its linear
+    layers, where they are different; `d_conv` is the number of tokens of their short convolutions, which only a step
+    has. `query_len` queries at the end of `seq_len` keys are the new queries of an inference with a cached prefix;
+    None means all. `documents` are the lengths of the documents that are packed in the sequence, repeated until it is
+    full; a query sees only its own document. A `forward-backward` pass computes the output and, from a cotangent of
+    the output, the gradients of queries, keys and values. A `step` is a step of the whole model: loss, gradients and
+    the optimizer's update; only a step has the sizes of a model.
     """
 
     seq_len: int
@@ -70,6 +71,7 @@ class Workload:
     key_heads: int | None = None
     linear_heads: LinearHeads | None = None
     v_head_dim: int | None = None
+    d_conv: int | None = None
     batch: int = 1
     dtype: str = "bfloat16"
     mask: str = "causal"
@@ -106,7 +108,7 @@ class Workload:
                 raise unknown_name(kind, value, known)
         parse_mask(self.mask)
         linear = self.recurrence, self.decay, self.features
-        check_linear(self.attention, *linear, heads=self.kv_heads, layers=self.layers)
+        check_linear(self.attention, *linear, heads=self.kv_heads, layers=self.layers, d_conv=self.d_conv)
         self._check_key_heads()
         if self.attention not in ATTENTIONS and self.passes != STEP:
             raise BadInput(
@@ -280,6 +282,7 @@ class Workload:
                 "key_heads",
                 "linear_heads",
                 "v_head_dim",
+                "d_conv",
             )
         }
         return Model(name=self.model or "", **own)
@@ -292,7 +295,7 @@ class Workload:
 
     def one_layer(self, passes: str) -> "Workload":
         """One layer's attention, of a step whose layers are equal."""
-        return replace(self, passes=passes, **dict.fromkeys(MODEL_SIZES))
+        return replace(self, passes=passes, d_conv=None, **dict.fromkeys(MODEL_SIZES))
 
     def to_json(self) -> dict[str, Json]:
         known = ((field, getattr(self, field.name)) for field in fields(self))

@@ -242,7 +242,8 @@ def parse_workloads(
         parse_names(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
     )
     hybrid = (linear or {}).get("attention", ATTENTIONS[0]) not in ATTENTIONS
-    steps = step_sizes(shape, layers, hybrid) if STEP in axes[-1] else {}
+    own = ["linear_heads"] * hybrid + ["d_conv"] * ((linear or {}).get("recurrence", CONSTANT) != CONSTANT)
+    steps = step_sizes(shape, layers, own) if STEP in axes[-1] else {}
     if layers and not steps:
         raise BadInput("--layers is for training steps. Add --pass step.")
     return [
@@ -261,12 +262,12 @@ def plain_mask(text: str) -> str:
     return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
 
 
-def step_sizes(shape: HeadShape, layers: int | None, hybrid: bool) -> dict[str, Any]:
-    """The fields of a training step's workload other than its attention."""
+def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict[str, Any]:
+    """The fields of a training step's workload other than its attention, with these of its linear layers."""
     if shape.model is None:
         raise BadInput("a training step needs a whole model. Omit --heads, or give --model a YAML file.")
     model = Model.load(shape.model)
-    sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, *(["linear_heads"] if hybrid else []))}
+    sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, *own)}
     return sizes | ({"layers": layers} if layers else {})
 
 

@@ -79,8 +79,16 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
 
 
 def _attention(workload: Workload, plan: Plan) -> float:
-    """The memory of a layer's attention, forward and backward."""
-    return simulate(workload.one_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes
+    """The memory of a layer's attention, forward and backward, and of the arrays before a short convolution."""
+    tokens = workload.seq_len // plan.product(SEQUENCE_AXES) * workload.batch // plan.product(BATCH_AXES)
+    convolved = _convolved(workload.sizes, workload, plan, tokens) if workload.d_conv else 0.0
+    return simulate(workload.one_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes + convolved
+
+
+def _convolved(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
+    """Queries, keys and values of a layer."""
+    output = tokens * sizes.heads * sizes.value_dim / plan.product(HEAD_AXES) * DTYPE_BYTES[workload.dtype]
+    return _queries(sizes, workload, plan, tokens) - output
 
 
 def _queries(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
@@ -96,11 +104,11 @@ def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
     sums = tokens * sizes.heads / tensor * STATE_BYTES if schemes[plan.scheme].backward else 0.0
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     between = 0 if plan.chunk_rows(rows) < rows else 2 * tokens * sizes.feed_forward / tensor * itemsize
-    projected = _queries(sizes, workload, plan, tokens) - tokens * width * itemsize
+    projected = _convolved(sizes, workload, plan, tokens)
     stream = tokens * sizes.hidden * itemsize
     return {
         "full": 0.0,
         "attention": output + sums,
         "dots": output + sums + projected + stream + between,
-        "none": output + sums + 2 * projected + 4 * stream + 2 * between,
+        "none": output + sums + (2 + bool(sizes.d_conv)) * projected + 4 * stream + 2 * between,
     }[plan.remat]

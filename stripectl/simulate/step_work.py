@@ -76,6 +76,7 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
         [
             *_activations(workload, plan, tokens, narrow),
             *_switches(workload, plan, tokens),
+            *_halos(workload, plan),
             *_parameters(workload, plan),
         ],
     )
@@ -110,6 +111,20 @@ def _switches(workload: Workload, plan: Plan, tokens: float) -> list[StepTransfe
         StepTransfer(each.opcode, ("ring",), each.share * whole, times, each.links)
         for each in switch_transfers(plan.softmax_layout, plan.shards)
     ]
+
+
+def _halos(workload: Workload, plan: Plan) -> list[StepTransfer]:
+    """The last rows of each shard's queries, keys and values, which the short convolutions of the next shard read: in
+    the forward pass, again in the backward pass where they are not kept, and their gradients."""
+    axes = tuple(axis for axis in SEQUENCE_AXES if plan.size(axis) > 1)
+    requests, itemsize = workload.batch / plan.product(BATCH_AXES), DTYPE_BYTES[workload.dtype]
+    found = []
+    for count, each in workload.sizes.kinds if axes else []:
+        if each.d_conv:
+            elements = each.projected - each.heads * each.value_dim
+            nbytes = (each.d_conv - 1) * requests * elements / plan.product(HEAD_AXES) * itemsize
+            found.append(StepTransfer("collective-permute", axes, nbytes, count * (2 + (plan.remat != "none"))))
+    return found
 
 
 def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:

@@ -4,7 +4,8 @@ Linear attention does not normalise its scores, so its output gets a norm, per h
 2022, arXiv:2210.10340).
 
 A layer with a recurrence has no rotary positions (as in Qwen3-Next, Kimi-Linear and Mamba-2). Its gates come from the
-layer's input, and with the delta rule its queries and keys have norm 1.
+layer's input, and with the delta rule its queries and keys have norm 1. Where the model has `d_conv`, a short
+convolution precedes this norm.
 
 Rotary embeddings use the layout's positions, so a sequence that was permuted once at the input passes through all
 layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`schedule.SECTIONS`)
@@ -26,6 +27,7 @@ from jax import lax
 from stripectl.core.layer_groups import segments
 from stripectl.core.model_config import Model
 from stripectl.training.sharding import Dims, ParameterSharding
+from stripectl.training.short_convolution import short_convolution
 
 INITIAL = 0.02  # standard deviation of initial parameters; divided by sqrt(2 layers) at the end of a branch (GPT-2)
 EPSILON = 1e-5
@@ -160,6 +162,7 @@ class Layer(nnx.Module):
         self.up = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
         self.down = normal(rngs, (model.feed_forward, d), ("tensor", "hidden"), last)
         self.gates = Gates(model, rngs) if model.gated else None
+        self.convolutions = nnx.List(convolutions(model, rngs)) if model.d_conv else None
 
     def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: ParameterSharding) -> jax.Array:
         """The layer's output, with the shape and sharding of its input."""
@@ -172,6 +175,8 @@ class Layer(nnx.Module):
 
             q, k, v = (project(each) for each in (self.query, self.key, self.value))
             gates = self.gates(y, place) if self.gates else []
+            if self.convolutions is not None:
+                q, k, v = short_convolution((q, k, v), [place.copies(each) for each in self.convolutions], place)
             if not self.gates:
                 q, k = rotated(q, turn), rotated(k, turn)
             elif self.gates.recurrence.delta:
@@ -262,6 +267,14 @@ class Decoder(nnx.Module):
         with jax.named_scope("head"):
             copies = [place.copies(self.norm), place.copies(self.head)]
             return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))
+
+
+def convolutions(model: Model, rngs: nnx.Rngs) -> list[Any]:
+    """The weights of the short convolutions of queries, keys and values: (heads, elements of a head, d_conv)."""
+    assert model.d_conv
+    sizes = (model.query_heads, model.head_dim), (model.query_heads, model.head_dim), (model.heads, model.value_dim)
+    deviation = model.d_conv**-0.5
+    return [normal(rngs, (*each, model.d_conv), ("tensor", None, None), deviation) for each in sizes]
 
 
 def ones(size: int) -> Any:

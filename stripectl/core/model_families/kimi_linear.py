@@ -46,10 +46,10 @@ def read(keys: ConfigKeys) -> ModelConfig:
                 f"{n} heads of such keys and values",
                 (layers - count) * (theirs - matrices(d, own)),
             ),
-            Replacement(f"short convolutions of {kernel} tokens", NOTHING),
             Replacement("output gates of linear layers", NOTHING, count * lh * (d + ln * lh)),
         ],
         recurrence="kda",
+        d_conv=kernel,
         linear_heads=LinearHeads(ln, ln, lh, lh),
         vectors=count * (3 * kernel * ln * lh + ln * lh + ln + lh)
         + (layers - count) * latent_norms(keys)

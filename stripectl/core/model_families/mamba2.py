@@ -15,10 +15,9 @@ def read(keys: ConfigKeys) -> ModelConfig:
         raise keys.refuse("num_heads", f"{keys.size('expand') * d} (expand x hidden_size) divided by head_dim")
     if n % groups:
         raise keys.refuse("n_groups", f"a divisor of num_heads {n}")
-    own = {"heads": n, "kv_heads": n, "head_dim": state, "v_head_dim": h, "key_heads": groups}
+    own = {"heads": n, "kv_heads": n, "head_dim": state, "v_head_dim": h, "key_heads": groups, "d_conv": kernel}
     masks = ["linear"] * layers
     found = [
-        Replacement(f"short convolutions of {kernel} tokens", NOTHING),
         Replacement("output gates of linear layers", NOTHING, layers * d * width),
         Replacement("no feed-forward", f"a feed-forward of size {NO_FEED_FORWARD}", -layers * 3 * d * NO_FEED_FORWARD),
         *one_embedding(keys),

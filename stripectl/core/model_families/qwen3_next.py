@@ -40,11 +40,11 @@ def read(keys: ConfigKeys) -> ModelConfig:
         query_key_norms="head",
         replaced=[
             *experts.replaced(d, gates=d),
-            Replacement(f"short convolutions of {convolution} tokens", NOTHING),
             Replacement("output gates of linear layers", NOTHING, count * d * vn * vh),
             Replacement("gates of attention", NOTHING, (layers - count) * d * sizes["heads"] * sizes["head_dim"]),
         ],
         recurrence="gdn",
+        d_conv=convolution,
         linear_heads=LinearHeads(vn, kn, kh, vh),
         vectors=count * (convolved + 2 * vn + vh) + norms,
     )

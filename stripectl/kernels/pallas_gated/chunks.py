@@ -21,19 +21,19 @@ SLAB = 8  # rows of a register
 MASKED = -1e30  # the logarithm of zero, finite so that its gradient is finite
 
 
-def places(rows: int, columns: int):
+def row_and_column(rows: int, columns: int):
     """int32 (rows, columns): the row, and the column, of each element."""
     return tuple(lax.broadcasted_iota(jnp.int32, (rows, columns), axis) for axis in (0, 1))
 
 
-def column(x_1C):
+def as_column(x_1C):
     """(1, C) as (C, 1)."""
-    t, s = places(x_1C.shape[1], x_1C.shape[1])
+    t, s = row_and_column(x_1C.shape[1], x_1C.shape[1])
     return jnp.where(t == s, x_1C, 0.0).sum(1, keepdims=True)
 
 
 def in_bfloat16(x, parts: int) -> list:
-    """bfloat16 arrays whose sum is x: two have 16 bits of it, three all."""
+    """bfloat16 arrays whose sum is x: two arrays hold 16 bits of x, three arrays all 24."""
     found = []
     for _ in range(parts):
         found.append(x.astype(jnp.bfloat16))
@@ -84,7 +84,7 @@ def _solved_forward(lower_CC, right):
 def _solved_backward(kept, given):
     inverted, right, found = kept
     dright = product("ts,th->sh", inverted, given)
-    t, s = places(*inverted.shape)
+    t, s = row_and_column(*inverted.shape)
     dlower = jnp.where(t > s, -product("th,sh->ts", dright.astype(right.dtype), found.astype(right.dtype)), 0.0)
     return dlower, dright.astype(right.dtype)
 
@@ -97,7 +97,7 @@ def inverse(lower_CC, dtype):
     once complete, is eliminated from the rows below it. Then blocks are joined two by two: [X, 0; -Y L X, Y] inverts
     [I + A, 0; L, I + B] where X inverts I + A and Y inverts I + B."""
     rows = lower_CC.shape[0]
-    t, s = places(rows, rows)
+    t, s = row_and_column(rows, rows)
     slabs = [jnp.where(t == s, 1.0, 0.0)[at : at + SLAB] for at in range(0, rows, SLAB)]
     lower = [lower_CC[at : at + SLAB] for at in range(0, rows, SLAB)]
     for j in range(rows):
@@ -115,19 +115,19 @@ def inverse(lower_CC, dtype):
     return found
 
 
-def prepare(recurrence: Recurrence, dtype, q_CH, k_CH, v_CE, gates) -> Chunk:
+def chunk_of_head(recurrence: Recurrence, dtype, q_CH, k_CH, v_CE, gates) -> Chunk:
     """The chunk of one head, from float32 arrays; `dtype` is the dtype of its products. Queries are None where no
     outputs are needed, values where gradients do not need them. Gates are rows, or (C, H)."""
     given = dict(zip(recurrence.gate_shapes(1), gates, strict=True))
     log_gate, write = given.get(LOG_GATE), given.get(WRITE)
     since, until, whole = decays(log_gate, k_CH.shape[0])
     asked = [] if q_CH is None else [q_CH]
-    scores = gated_scores([*asked, *([] if write is None else [k_CH])], k_CH, log_gate, dtype)
+    scores = scores_with_gates([*asked, *([] if write is None else [k_CH])], k_CH, log_gate, dtype)
     values = v_CE
     reads = None
     if write is not None:
-        t, s = places(*scores[-1].shape)
-        share_C1 = column(write)
+        t, s = row_and_column(*scores[-1].shape)
+        share_C1 = as_column(write)
         lower_CC = share_C1 * jnp.where(t > s, scores[-1], 0.0)
         reads = solved(lower_CC, (share_C1 * k_CH * since).astype(dtype)).astype(dtype)
         values = None if v_CE is None else solved(lower_CC, (share_C1 * v_CE).astype(dtype))
@@ -136,44 +136,44 @@ def prepare(recurrence: Recurrence, dtype, q_CH, k_CH, v_CE, gates) -> Chunk:
 
 
 def decays(log_gate, rows: int):
-    """The gates since the start of the chunk, to its end, and over all of it as a factor of a state."""
+    """The gates since the start of the chunk, to its end, and over the whole chunk as a factor of a state."""
     if log_gate is None:
         return 1.0, 1.0, 1.0
-    t, s = places(rows, rows)
+    t, s = row_and_column(rows, rows)
     if log_gate.shape[0] == 1:
         since, until = (jnp.where(kept, log_gate, 0.0).sum(1, keepdims=True) for kept in (s <= t, s > t))
         return jnp.exp(since), jnp.exp(until), jnp.exp(log_gate.sum(1, keepdims=True))
-    whole = column(log_gate.sum(0, keepdims=True))
+    whole = as_column(log_gate.sum(0, keepdims=True))
     return jnp.exp(sums(s <= t, log_gate)), jnp.exp(sums(s > t, log_gate)), jnp.exp(whole)
 
 
-def gated_scores(asked, k_CH, log_gate, dtype) -> list:
+def scores_with_gates(asked, k_CH, log_gate, dtype) -> list:
     """Of every array: [t, s] for s <= t: x_t . G_ts k_s, else 0."""
     if not asked:
         return []
     rows = k_CH.shape[0]
     if log_gate is not None and log_gate.shape[0] > 1:
-        return vector_gated_scores(asked, k_CH, log_gate, dtype)
-    t, s = places(rows, rows)
+        return scores_with_vector_gates(asked, k_CH, log_gate, dtype)
+    t, s = row_and_column(rows, rows)
     found = [product("th,sh->ts", x.astype(dtype), k_CH.astype(dtype)) for x in asked]
     if log_gate is None:
         return [jnp.where(t >= s, x, 0.0) for x in found]
-    between = sums(s <= t, jnp.where(t > s, column(log_gate), 0.0))
+    between = sums(s <= t, jnp.where(t > s, as_column(log_gate), 0.0))
     weight = jnp.exp(jnp.where(t >= s, between, MASKED))
     return [x * weight for x in found]
 
 
-def vector_gated_scores(asked, k_CH, log_CH, dtype) -> list:
-    """Gated scores for a gate per key element (Yang et al. 2023, section 4.3). Queries of a sub-chunk meet keys of
-    earlier sub-chunks in products, with gates from its start and to its start, and its own keys one by one."""
+def scores_with_vector_gates(asked, k_CH, log_CH, dtype) -> list:
+    """Gated scores for a gate per key element (Yang et al. 2023, section 4.3). The scores of a sub-chunk with keys of
+    earlier sub-chunks are products, with gates from its start and to its start, and its own keys one by one."""
     rows, sub = k_CH.shape[0], SUB_ROWS
     parts = [[] for _ in asked]
     for first in range(0, rows, sub):
         own = slice(first, first + sub)
-        _, s = places(sub, rows)
+        _, s = row_and_column(sub, rows)
         found = [jnp.zeros((sub, rows), jnp.float32) for _ in asked]
         after = jnp.zeros((sub, k_CH.shape[1]), jnp.float32)  # the sum of logarithms after the key, up to each query
-        down, _ = places(*after.shape)
+        down, _ = row_and_column(*after.shape)
         for at in reversed(range(sub)):
             if at + 1 < sub:
                 after = jnp.where(down > at, after + log_CH[first + at + 1 : first + at + 2], 0.0)
@@ -181,11 +181,11 @@ def vector_gated_scores(asked, k_CH, log_CH, dtype) -> list:
             for i, x in enumerate(asked):
                 found[i] = jnp.where(s == first + at, (x[own] * weight).sum(1, keepdims=True), found[i])
         if first:
-            key, token = places(rows, rows)
+            key, token = row_and_column(rows, rows)
             until = jnp.exp(sums((token > key) & (token < first), log_CH))
-            earlier, _ = places(*k_CH.shape)
+            earlier, _ = row_and_column(*k_CH.shape)
             keys = jnp.where(earlier < first, k_CH * until, 0.0).astype(dtype)
-            row, token = places(sub, sub)
+            row, token = row_and_column(sub, sub)
             since = jnp.exp(sums(token <= row, log_CH[own]))
             for i, x in enumerate(asked):
                 found[i] = found[i] + product("th,sh->ts", (x[own] * since).astype(dtype), keys)

@@ -1,8 +1,8 @@
 """The recurrences on a TPU: a grid of chunks, with the states of some heads in VMEM from the first chunk to the last.
 
-Each kernel is one pass over the chunks of a shard, forward or from the last to the first. `chunks` says how a chunk is
-prepared, and `stripectl.kernels.gated.chunk` how it meets a state. The gradients of a chunk are JAX's transpose of it,
-inside the kernel.
+Each kernel is one pass over the chunks of a shard, forward or from the last to the first. `chunks` prepares a chunk,
+and `stripectl.kernels.gated.chunk` multiplies it with a state. JAX transposes a chunk inside the kernel for its
+gradients.
 
 Letters: B batch, K heads of keys and queries, N heads of values (equal groups share a head of keys), L = B N, M = B K,
 T rows, H elements of a key, E elements of a value; n chunks of C rows. States, maps and results are float32.
@@ -21,7 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
 from stripectl.kernels.gated.chunk import gradient_before, outputs_after, state_after
 from stripectl.kernels.gated.kernel import apply_map, compose_maps, split_map
-from stripectl.kernels.pallas_gated.chunks import prepare
+from stripectl.kernels.pallas_gated.chunks import chunk_of_head
 from stripectl.kernels.pallas_tpu.lines import VMEM_BYTES, compiled_platform
 
 __all__ = ["apply_map", "compose_maps", "gradients", "map_of", "outputs", "split_map", "transposed_map_of"]
@@ -55,7 +55,7 @@ class Grid(NamedTuple):
         return pl.BlockSpec((self.keys, self.rows, width), at)
 
     def of_key_sums(self, width: int) -> pl.BlockSpec:
-        """What a step adds up over the value heads that share a head of keys."""
+        """Sums over the value heads of a step that share a head of keys."""
         return pl.BlockSpec((self.keys, self.rows, width), lambda i, j: (i, self.chunk(j), 0))
 
     def of_values(self, width: int) -> pl.BlockSpec:
@@ -140,7 +140,7 @@ def map_kernel(recurrence, grid, dtype, k, v, *refs):
     results, held = rest[: len(rest) // 2], rest[len(rest) // 2 :]
     at_first(partial(begin_map, held[0], held[1:]))
     for h, _, (k_CH,), (v_CE,), read in each_head(grid, [k], [v], gates):
-        chunk = prepare(recurrence, dtype, None, k_CH, v_CE, read)
+        chunk = chunk_of_head(recurrence, dtype, None, k_CH, v_CE, read)
         held[0][h] = state_after(chunk, held[0][h])
         for a in held[1:]:
             a[h] = state_after(chunk._replace(u_CE=None), a[h])
@@ -153,7 +153,7 @@ def transposed_map_kernel(recurrence, grid, dtype, q, k, dout, *refs):
     results, held = rest[: len(rest) // 2], rest[len(rest) // 2 :]
     at_first(partial(begin_map, held[0], held[1:]))
     for h, _, (q_CH, k_CH), (dout_CE,), read in each_head(grid, [q, k], [dout], gates):
-        chunk = prepare(recurrence, dtype, q_CH, k_CH, None, read)
+        chunk = chunk_of_head(recurrence, dtype, q_CH, k_CH, None, read)
         held[0][h] = gradient_before(chunk, held[0][h], dout_CE)
         for a in held[1:]:
             a[h] = gradient_before(chunk, a[h], None)
@@ -164,7 +164,7 @@ def outputs_kernel(recurrence, grid, dtype, q, k, v, before, *refs):
     *gates, out, state = refs
     at_first(partial(copy_all, [state], [before]))
     for h, _, (q_CH, k_CH), (v_CE,), read in each_head(grid, [q, k], [v], gates):
-        state[h], out[h] = outputs_after(prepare(recurrence, dtype, q_CH, k_CH, v_CE, read), state[h])
+        state[h], out[h] = outputs_after(chunk_of_head(recurrence, dtype, q_CH, k_CH, v_CE, read), state[h])
 
 
 def states_kernel(recurrence, grid, dtype, k, v, before, *refs):
@@ -172,7 +172,7 @@ def states_kernel(recurrence, grid, dtype, k, v, before, *refs):
     at_first(partial(copy_all, [state], [before]))
     for h, _, (k_CH,), (v_CE,), read in each_head(grid, [k], [v], gates):
         states[h, 0] = state[h]
-        state[h] = state_after(prepare(recurrence, dtype, None, k_CH, v_CE, read), state[h])
+        state[h] = state_after(chunk_of_head(recurrence, dtype, None, k_CH, v_CE, read), state[h])
 
 
 def gradients_kernel(recurrence, grid, dtype, q, k, v, dout, states, behind, *refs):
@@ -182,7 +182,7 @@ def gradients_kernel(recurrence, grid, dtype, q, k, v, dout, states, behind, *re
     sums = {}
 
     def computed(state, q_CH, k_CH, v_CE, *read):
-        return outputs_after(prepare(recurrence, dtype, q_CH, k_CH, v_CE, read), state)
+        return outputs_after(chunk_of_head(recurrence, dtype, q_CH, k_CH, v_CE, read), state)
 
     for h, m, of_keys, (v_CE, dout_CE), read in each_head(grid, [q, k], [v, dout], gates):
         _, pull = jax.vjp(computed, states[h, 0], *of_keys, v_CE, *read)
@@ -207,7 +207,7 @@ class Folded(NamedTuple):
     gates: list
 
 
-def fold(keys, own, gates, size: int, backward: bool) -> Folded:
+def whole_chunks(keys, own, gates, size: int, backward: bool) -> Folded:
     """Rows that fill the last chunk leave a state unchanged, because their keys and the logarithms of gates are 0."""
     batch, heads, rows, _ = own[0].shape
     chunks = -(-rows // size)
@@ -249,18 +249,18 @@ def whole_map(recurrence: Recurrence, kernel: Callable, name: str, found: Folded
 
 
 def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
-    found = fold([k_BKTH], [v_BNTE], gates, size, backward=False)
+    found = whole_chunks([k_BKTH], [v_BNTE], gates, size, backward=False)
     return whole_map(recurrence, map_kernel, "stripectl_map", found, v_BNTE, gates)
 
 
 def transposed_map_of(recurrence: Recurrence, q_BKTH, k_BKTH, dout_BNTE, gates, size: int):
-    found = fold([q_BKTH, k_BKTH], [dout_BNTE], gates, size, backward=True)
+    found = whole_chunks([q_BKTH, k_BKTH], [dout_BNTE], gates, size, backward=True)
     return whole_map(recurrence, transposed_map_kernel, "stripectl_transposed_map", found, dout_BNTE, gates)
 
 
 def outputs(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, before_BNHE, size: int):
     """float32 (B, N, T, E): the outputs of a shard, from the state before it."""
-    grid, keys, own, folded = fold([q_BKTH, k_BKTH], [v_BNTE], gates, size, backward=False)
+    grid, keys, own, folded = whole_chunks([q_BKTH, k_BKTH], [v_BNTE], gates, size, backward=False)
     rows, values, state = v_BNTE.shape[2], v_BNTE.shape[3], before_BNHE.shape[2:]
     specs = [*[grid.of_keys(state[0])] * 2, grid.of_values(values), grid.of_ends(*state), *grid.of_gates(folded)]
     arrays = [*keys, *own, before_BNHE.reshape(-1, *state), *folded]
@@ -297,8 +297,8 @@ def gradients(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, 
 
 def gradients_of_block(recurrence, q, k, v, gates, dout, before, behind, size: int):
     dtype, rows, (height, width) = q.dtype, v.shape[2], before.shape[2:]
-    forward, (k_, *_), (v_, *_), folded = fold([k], [v], gates, size, backward=False)
-    backward, keys, own, _ = fold([q, k], [v, dout.astype(dtype)], gates, size, backward=True)
+    forward, (k_, *_), (v_, *_), folded = whole_chunks([k], [v], gates, size, backward=False)
+    backward, keys, own, _ = whole_chunks([q, k], [v, dout.astype(dtype)], gates, size, backward=True)
     before, behind = (x.reshape(-1, height, width) for x in (before, behind))
     with exact(dtype):
         specs = [

@@ -1,0 +1,82 @@
+"""Short convolutions across shards: values, gradients, and the bytes of their halos."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from stripectl.core.plan import REMAT, parse_plan
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import BadInput
+from stripectl.execute.program import mesh_of
+from stripectl.hlo.module import collectives, parse_module
+from stripectl.simulate.step_work import step_work
+from stripectl.training.sharding import ParameterSharding
+from stripectl.training.short_convolution import short_convolution
+from tests.execute.test_counts import transfers
+from tests.training.test_training import BATCH, LINEAR, training
+
+MODEL = replace(LINEAR, decay="1", kv_heads=4, recurrence="gdn", key_heads=2, d_conv=4)
+HALO = "collective-permute"
+
+
+def convolution(x_BNTH, weight_NHD):
+    """The same by XLA's convolution, with a group per head and element."""
+    batch, heads, rows, size = x_BNTH.shape
+    wide = x_BNTH.transpose(0, 1, 3, 2).reshape(batch, heads * size, rows)
+    tokens = weight_NHD.shape[-1]
+    kernel = weight_NHD.reshape(heads * size, 1, tokens)
+    found = lax.conv_general_dilated(wide, kernel, (1,), [(tokens - 1, 0)], feature_group_count=heads * size)
+    return jax.nn.silu(found).reshape(batch, heads, size, rows).transpose(0, 1, 3, 2)
+
+
+@pytest.mark.parametrize("plan", ["lasp@ring=4,data=2", "ulysses/contiguous/gated@ulysses=2,tensor=2", "lasp@ring=1"])
+def test_shards_convolve_like_the_whole_sequence(plan: str) -> None:
+    parsed, rng = parse_plan(plan), np.random.default_rng(0)
+    place = ParameterSharding(parsed, mesh_of(parsed, jax.devices()), "float32")
+    shapes, tokens = [(2, 2, 16, 8), (2, 2, 16, 8), (2, 4, 16, 12)], 4
+    arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    weights = [rng.standard_normal((shape[1], shape[3], tokens), np.float32) for shape in shapes]
+    cotangents = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    parts = place.plan.product(("data", "fsdp")), place.plan.sequence_devices
+
+    @jax.jit
+    def sharded(arrays, weights):
+        copies = [jnp.broadcast_to(x, (*parts, *x.shape)) for x in weights]
+        return list(short_convolution(arrays, copies, place))
+
+    def whole(arrays, weights):
+        return [convolution(x, weight) for x, weight in zip(arrays, weights, strict=True)]
+
+    for compute in (lambda f: f(arrays, weights), lambda f: jax.vjp(f, arrays, weights)[1](cotangents)):
+        for found, expected in zip(jax.tree.leaves(compute(sharded)), jax.tree.leaves(compute(whole)), strict=True):
+            assert np.abs(found - expected).max() / np.abs(expected).max() < 1e-6
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("remat", REMAT)
+def test_a_halo_sends_what_its_arithmetic_says(remat: str) -> None:
+    """One permute per layer and pass of d_conv - 1 rows of queries, keys and values; in the jaxpr, and compiled."""
+    run = training(f"lasp2/contiguous/gated@data=2,ring=4,chunk=4,remat={remat}", model=MODEL)
+    given = run.definition[1], run.abstract_batch
+    traced = [each for each in transfers(jax.make_jaxpr(run.gradients)(*given).jaxpr, run.plan) if each[0] == HALO]
+    wanted = sum(each.nbytes * each.times for each in step_work(run.workload, run.plan).sent if each.opcode == HALO)
+    row = (2 * 2 * MODEL.head_dim + 4 * MODEL.head_dim) * 4  # bytes of its queries, keys and values
+    assert wanted == MODEL.layers * (2 if remat == "none" else 3) * 3 * BATCH // 2 * row
+    assert sum(nbytes * times for _, _, nbytes, times in traced) == wanted
+    module = parse_module(run.gradients.lower(*given).compile().as_text())
+    assert sum(each.sent_bytes * each.times for each in collectives(module) if each.opcode == HALO) == wanted
+
+
+def test_a_halo_comes_from_the_next_shard_alone() -> None:
+    work = Workload(seq_len=16, batch=1, dtype="float32", passes=STEP, model="tiny", **MODEL.step_sizes)
+    reason = why_unsupported(parse_plan("lasp2/contiguous/gated@ring=8"), work, "cpu", 8)
+    assert reason and "needs as many rows per device less one, not 2" in reason
+    with pytest.raises(BadInput, match="from 2 to 64"):
+        replace(work, d_conv=1)
+    with pytest.raises(BadInput, match="Omit d_conv"):
+        replace(work, recurrence="decay", key_heads=None)
