@@ -1,7 +1,7 @@
 """The short convolution of a layer with a recurrence: each element of queries, keys and values becomes a weighted sum
 of its values in the last d_conv tokens, followed by SiLU (Gu and Dao 2023, arXiv:2312.00752, section 3.4).
 
-The first rows of a shard need a halo, the last d_conv - 1 rows of the shard before. One shift brings the halo of
+The first rows of a shard need a halo: rows at the end of the shard before, one fewer than d_conv. One shift brings the halo of
 queries, keys and values together; the gradient of the halo travels back.
 
 Letters: B batch, N heads, T rows, H elements of a head, D tokens of the convolution; P and S copies of parameters, as

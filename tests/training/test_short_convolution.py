@@ -18,7 +18,7 @@ from stripectl.simulate.step_work import step_work
 from stripectl.training.sharding import ParameterSharding
 from stripectl.training.short_convolution import short_convolution
 from tests.execute.test_counts import transfers
-from tests.training.test_training import BATCH, LINEAR, training
+from tests.training.test_training import BATCH, LINEAR, LOSS, RECURRENT_GRADIENTS, errors, trained, training
 
 MODEL = replace(LINEAR, decay="1", kv_heads=4, recurrence="gdn", key_heads=2, d_conv=4)
 HALO = "collective-permute"
@@ -55,6 +55,23 @@ def test_shards_convolve_like_the_whole_sequence(plan: str) -> None:
     for compute in (lambda f: f(arrays, weights), lambda f: jax.vjp(f, arrays, weights)[1](cotangents)):
         for found, expected in zip(jax.tree.leaves(compute(sharded)), jax.tree.leaves(compute(whole)), strict=True):
             assert np.abs(found - expected).max() / np.abs(expected).max() < 1e-6
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "linear_scan/contiguous/gated@data=2,ring=4,chunk=4,remat=attention",
+        "ulysses/contiguous/gated@fsdp=2,ulysses=2,tensor=1,chunk=0",
+    ],
+)
+def test_a_step_with_short_convolutions_is_the_single_devices_step(plan: str) -> None:
+    """The losses of three steps, and the gradients of the first. Adam divides the gradients of weights by their size, so
+    weights whose gradient is nearly 0 move by rounding."""
+    one = trained("lasp/contiguous/gated@ring=1,chunk=0,remat=none", model=MODEL)
+    found = trained(plan, model=MODEL)
+    assert np.allclose(found["losses"], one["losses"], rtol=LOSS, atol=0)
+    assert max(errors(found["gradients"], one["gradients"])) < RECURRENT_GRADIENTS
 
 
 @pytest.mark.training

@@ -27,7 +27,7 @@ MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_hea
 LINEAR = replace(MODEL, attention="linear", decay="tnl")
 HYBRID = replace(MODEL, layers=4, attention="LS", decay="0.9", features="elu")
 # Layers of a recurrence with heads of their own, beside softmax ones: more than one turn of a pattern, and a rest.
-GATED = replace(MODEL, layers=5, attention="LSLSL", recurrence="gdn", linear_heads=LinearHeads(4, 2, 8, 12), d_conv=4)
+GATED = replace(MODEL, layers=5, attention="LSLSL", recurrence="gdn", linear_heads=LinearHeads(4, 2, 8, 12), kv_heads=2)
 BATCH, LENGTH, STEPS = 4, 64, 3
 FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "true"}  # compiles in half the time
 # Of the largest value. Adam divides a gradient by its size, so parameters whose gradient is nearly nothing move by
@@ -69,7 +69,7 @@ RECURRENT = {
     ],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="kda"): ["lasp2/contiguous/gated@data=2,ring=2,tensor=2,zero=0"],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="gla"): ["linear_scan/contiguous/gated@fsdp=2,ring=4"],
-    replace(LINEAR, decay="1", kv_heads=4, recurrence="mamba2", key_heads=2, d_conv=3): [
+    replace(LINEAR, decay="1", kv_heads=4, recurrence="mamba2", key_heads=2): [
         "ulysses/contiguous/gated@data=2,ulysses=2,tensor=1,chunk=0,remat=dots"
     ],
 }
