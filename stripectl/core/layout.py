@@ -257,6 +257,11 @@ class SequenceSharding:
         return cls(layout, window, shards, rows, rows)
 
     @property
+    def runs(self) -> int:
+        """The number of runs of adjacent positions of a shard."""
+        return self.layout.pieces if self.shards > 1 else 1
+
+    @property
     def query_piece(self) -> int:
         """The number of rows in a piece of queries."""
         return self.query_rows // self.layout.pieces if self.shards_queries else self.query_rows

@@ -8,7 +8,7 @@ from dataclasses import replace
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.layout import Layout, SequenceSharding, layouts
-from stripectl.core.layout_switch import why_no_switch
+from stripectl.core.layout_switch import BASE, why_no_switch
 from stripectl.core.model_config import Model
 from stripectl.core.plan import (
     BATCH_AXES,
@@ -107,6 +107,8 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
         )
     if kernel.family not in scheme.kernel_families:
         yield f"{plan.scheme} needs a {scheme.kernel_families[0]} kernel; {plan.kernel} is a {kernel.family} kernel."
+    if scheme.sends_states and kernel.family == "linear" and plan.layout != BASE:
+        yield f"linear attention with a constant gate needs {BASE} shards for its states. Try --layout {BASE}."
     if plan.states != STATES[0] and not scheme.sends_states:
         yield f"{plan.scheme} sends no states. Leave states={plan.states} out, or try --scheme lasp."
     if kernel.attention != workload.attention or (linear and kernel.family != workload.kernel_family):
@@ -142,8 +144,9 @@ def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str
     if shard % over:
         yield f"the {shard} rows of a shard do not divide over {over} devices. Try {math.gcd(shard, over)}."
     rows = shard // over
-    if workload.d_conv and rows < workload.d_conv - 1 and over * plan.shards > 1:
-        yield f"a short convolution of {workload.d_conv} tokens needs as many rows per device less one, not {rows}."
+    run = rows // layout.pieces
+    if workload.d_conv and run < workload.d_conv - 1 and over * plan.shards > 1:
+        yield f"a short convolution of {workload.d_conv} tokens needs {workload.d_conv - 1} adjacent rows, not {run}."
     if plan.chunk and rows % min(plan.chunk, rows):
         near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
         yield f"chunk={plan.chunk} does not divide the {rows} rows of a device. Try chunk={near}."

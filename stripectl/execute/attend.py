@@ -73,6 +73,14 @@ class JaxAttend:
         """Queries and keys after the feature map."""
         return q, kv
 
+    def in_runs(self, q, kv):
+        """Queries and keys as the scheme takes them."""
+        return q, kv
+
+    def from_runs(self, out):
+        """The output of `in_runs`, as queries were given."""
+        return out
+
     def empty(self, q):
         rows = q.shape[:3]
         return self.empty_output(q), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)

@@ -28,12 +28,12 @@ def shard_attention(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: boo
 
     def attention(q, *others):
         *others, starts = (*others, None)[: attend.gates + 3]
-        q, kv = attend.with_features(q, tuple(others))
+        q, kv = attend.in_runs(*attend.with_features(q, tuple(others)))
         if layer and scheme.row_axes:
-            return meets(q, kv, starts)
+            return attend.from_runs(meets(q, kv, starts))
         own = replace(attend, starts_BD=starts)
         q, kv = scheme.enter((q, kv), own, comm)
-        return scheme.leave(meets(q, kv, starts), own, comm)
+        return attend.from_runs(scheme.leave(meets(q, kv, starts), own, comm))
 
     return attention
 

@@ -116,7 +116,10 @@ def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps, me, by: i
 @dataclass(frozen=True, eq=False)
 class JaxGatedAttend(JaxAttend):
     """A recurrence whose gates or rule depend on the input; kv is (keys, values, gates...). An output needs the state
-    before its shard, so `apply` computes the whole output, and the state of queries is (out, before)."""
+    before its shard, so `apply` computes the whole output, and the state of queries is (out, before).
+
+    The two halves of a zigzag shard are separate runs of tokens: they are computed like two sequences of a batch, whose
+    maps are ordered by their positions."""
 
     recurrence: Recurrence | None = None
     keeps: bool = True
@@ -129,6 +132,20 @@ class JaxGatedAttend(JaxAttend):
         """The number of gate arrays, which follow keys and values."""
         assert self.recurrence
         return len(self.recurrence.gate_shapes(1))
+
+    def in_runs(self, q, kv):
+        runs = self.sharding.runs
+
+        def cut(x):
+            batch, heads, rows, *rest = x.shape
+            parts = jnp.moveaxis(x.reshape(batch, heads, runs, rows // runs, *rest), 2, 0)
+            return parts.reshape(runs * batch, heads, rows // runs, *rest)
+
+        return (q, kv) if runs == 1 else jax.tree.map(cut, (q, kv))
+
+    def from_runs(self, out):
+        runs = self.sharding.runs
+        return out if runs == 1 else jnp.concatenate(jnp.split(out, runs), 2)
 
     def empty(self, q):
         return None
@@ -178,7 +195,12 @@ class JaxGatedAttend(JaxAttend):
         return self.kernel.compose_maps(self.recurrence, later, earlier, self.key_dim)
 
     def state_before(self, maps, me, by: int = 1):
-        return state_after_maps(self, maps, me, by)
+        if self.sharding.runs == 1:
+            return state_after_maps(self, maps, me, by)
+        early, late = jnp.split(maps, 2, axis=1)
+        ordered = jnp.concatenate([early, late[::-1]])
+        places = me, 2 * self.sharding.shards - 1 - me
+        return jnp.concatenate([state_after_maps(self, ordered, place, by) for place in places])
 
     def apply(self, q, kv, before, *, into):
         k, v, *gates = kv

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stripectl.core.layout import MASKS
+from stripectl.core.layout_switch import BASE
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR, kernel_family
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import (
@@ -318,7 +319,7 @@ def parse_plans(
 def softmax_layouts(plan: Plan, several: bool) -> list[Plan]:
     """The plan. Where its scheme needs contiguous layers, `several` adds plans with every balanced layout for the
     softmax layers of a hybrid model."""
-    if not several or not schemes[plan.scheme].sends_states:
+    if not several or not schemes[plan.scheme].sends_states or plan.layout != BASE:
         return [plan]
     others = [name for name in layouts.names() if name != plan.layout]
     own = Softmax(HYBRID_SOFTMAX_SCHEME, DEFAULT_KERNELS["softmax"])

@@ -5,6 +5,8 @@ before its own shard. One collective, which runs while the device computes its o
 that wait for each other. With a constant gate each shard sends a state; with gates or a rule that depend on the input
 it sends a map, A and B. The backward pass gathers the transposed maps and computes the gradient of the state after the
 shard.
+
+A recurrence also runs in zigzag order, where a shard is two runs of tokens: the gather then brings two maps per shard.
 """
 
 from functools import partial
@@ -29,6 +31,6 @@ scheme = Scheme(
     axes=("ring",),
     forward=partial(forward, exchange=gather),
     backward=partial(backward, exchange=gather),
-    layouts=("contiguous",),
+    layouts=("contiguous", "zigzag"),
     kernel_families=("linear", "gated"),
 )

@@ -19,7 +19,8 @@ from stripectl.simulate.memory import TimedArray
 
 class SimulatedGatedAttend(SimulatedAttend):
     """Outputs wait for the state before a shard. Applying a map to a state, or composing two maps, takes the time to
-    read and write them."""
+    read and write them. A shard in zigzag order has a map for each of its two runs of tokens, and its arrays are
+    copied into runs and back."""
 
     def __init__(self, workload: Workload, plan: Plan, clocks: SimulatedComm, tiles: Mapping[str, tuple[Tile, ...]]):
         super().__init__(workload, plan, clocks, tiles)
@@ -51,11 +52,18 @@ class SimulatedGatedAttend(SimulatedAttend):
         _, dout, residual, _ = saved
         return self._state(dout, residual.ready) if self.keeps else None
 
+    def _copied(self, *arrays: TimedArray) -> None:
+        """The time to copy arrays into runs of tokens, or back."""
+        if self.sharding.runs > 1:
+            self.clocks.touch(2 * sum(x.nbytes for x in arrays), *arrays)
+
     def map_of(self, kv: Any) -> TimedArray:
+        self._copied(*leaves(kv))
         return self._map(kv[1], self._chunks("forward", kv[1], leaves(kv), whole=1))
 
     def transposed_map_of(self, saved: Any, kv: Any) -> TimedArray:
         q, dout, *_ = saved
+        self._copied(dout)
         return self._map(dout, self._chunks("backward", dout, [q, dout, *leaves(kv)], whole=1))
 
     def state_of(self, own: TimedArray) -> TimedArray:
@@ -71,11 +79,13 @@ class SimulatedGatedAttend(SimulatedAttend):
     def state_before(self, maps: TimedArray, me: Any, by: int = 1) -> TimedArray:
         shards, *own = maps.shape
         shape = (*own[:2], self.key_dim, self.value_dim)
-        moved = (shards - 1) * (maps.nbytes // shards + 2 * math.prod(shape) * maps.itemsize)
+        runs = self.sharding.runs
+        moved = (runs * shards - 1) * (maps.nbytes // shards + 2 * math.prod(shape) * maps.itemsize)
         return self.clocks.allocate(shape, maps.itemsize, self.clocks.touch(moved, maps))
 
     def apply(self, q: TimedArray, kv: Any, before: TimedArray, *, into: TimedArray) -> TimedArray:
         values = kv[1]
+        self._copied(q, values)
         out = self.clocks.allocate(values.shape, ACCUMULATOR_BYTES, self.clocks.now)
         return out.at(self._chunks("forward", values, [q, before, *leaves(kv)], boundary=1))
 
@@ -86,6 +96,7 @@ class SimulatedGatedAttend(SimulatedAttend):
         heads = min(HEADS_AT_ONCE, dout.shape[0] * dout.shape[HEADS])
         self.clocks.ledger.beside(chunks * heads * self.key_dim * dout.shape[ELEMENTS] * ACCUMULATOR_BYTES)
         end = self._chunks("backward", dout, [q, dout, before, behind, *leaves(kv)], boundary=1)
+        self._copied(q, *leaves(kv))
         return each(lambda leaf: leaf.at(end), (dq, dkv))
 
     def _none(self, kv: Any) -> TimedArray:
@@ -93,8 +104,13 @@ class SimulatedGatedAttend(SimulatedAttend):
         return self._state(kv[1], self.clocks.now)
 
     def _state(self, values: TimedArray, ready: np.ndarray) -> TimedArray:
-        return self.clocks.allocate((*values.shape[:2], self.key_dim, self.value_dim), ACCUMULATOR_BYTES, ready)
+        return self.clocks.allocate((*self._heads(values), self.key_dim, self.value_dim), ACCUMULATOR_BYTES, ready)
+
+    def _heads(self, values: TimedArray) -> tuple[int, int]:
+        """(requests, heads), where each run of tokens counts as a request."""
+        batch, heads, *_ = values.shape
+        return batch * self.sharding.runs, heads
 
     def _map(self, values: TimedArray, ready: np.ndarray) -> TimedArray:
         elements = self.recurrence.map_elements(self.key_dim, self.value_dim)
-        return self.clocks.allocate((*values.shape[:2], elements), ACCUMULATOR_BYTES, ready)
+        return self.clocks.allocate((*self._heads(values), elements), ACCUMULATOR_BYTES, ready)

@@ -18,6 +18,7 @@ from stripectl.core.layer_groups import segments
 from stripectl.core.layout_switch import switch_transfers, switches
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_model import CostModel
@@ -114,16 +115,16 @@ def _switches(workload: Workload, plan: Plan, tokens: float) -> list[StepTransfe
 
 
 def _halos(workload: Workload, plan: Plan) -> list[StepTransfer]:
-    """The last rows of each shard's queries, keys and values, which the short convolutions of the next shard read: in
-    the forward pass, again in the backward pass where they are not kept, and their gradients."""
+    """The last rows of queries, keys and values in each run of a shard's tokens, which the short convolution of the
+    next run reads: in the forward pass, again in the backward pass where they are not kept, and their gradients."""
     axes = tuple(axis for axis in SEQUENCE_AXES if plan.size(axis) > 1)
     requests, itemsize = workload.batch / plan.product(BATCH_AXES), DTYPE_BYTES[workload.dtype]
-    found = []
+    found, runs = [], sequence_sharding(workload, plan).runs
     for count, each in workload.sizes.kinds if axes else []:
         if each.d_conv:
             elements = each.projected - each.heads * each.value_dim
             nbytes = (each.d_conv - 1) * requests * elements / plan.product(HEAD_AXES) * itemsize
-            found.append(StepTransfer("collective-permute", axes, nbytes, count * (2 + (plan.remat != "none"))))
+            found.append(StepTransfer("collective-permute", axes, nbytes, runs * count * (2 + (plan.remat != "none"))))
     return found
 
 

@@ -1,8 +1,8 @@
 """The short convolution of a layer with a recurrence: each element of queries, keys and values becomes a weighted sum
 of its values in the last d_conv tokens, followed by SiLU (Gu and Dao 2023, arXiv:2312.00752, section 3.4).
 
-The first rows of a shard need a halo: rows at the end of the shard before, one fewer than d_conv. One shift brings the halo of
-queries, keys and values together; the gradient of the halo travels back.
+The first rows of a run of tokens need a halo: rows at the end of the run before, one fewer than d_conv. One shift
+brings the halo of queries, keys and values together; the gradient of the halo travels back.
 
 Letters: B batch, N heads, T rows, H elements of a head, D tokens of the convolution; P and S copies of parameters, as
 in `sharding`.
@@ -14,6 +14,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from stripectl.core.layout import layouts
 from stripectl.core.plan import SEQUENCE_AXES
 from stripectl.execute.comm import JaxComm
 from stripectl.training.sharding import ParameterSharding
@@ -33,21 +34,35 @@ def short_convolution(
 
 def convolve_shards(comm: JaxComm, arrays_BNTH: Sequence[jax.Array], weights_11NHD: Sequence[jax.Array]) -> tuple:
     """One shard of each array after its convolution."""
-    halo = weights_11NHD[0].shape[-1] - 1
-    ends = [x[:, :, -halo:] for x in arrays_BNTH]
-    packed = jnp.concatenate([x.reshape(x.shape[0], -1) for x in ends], 1)
+    halo, runs = weights_11NHD[0].shape[-1] - 1, layouts[comm.plan.layout].pieces if comm.plan.shards > 1 else 1
+    parts = [jnp.split(x, runs, axis=2) for x in arrays_BNTH]
+    ends = [
+        jnp.concatenate([x[run][:, :, -halo:].reshape(x[run].shape[0], -1) for x in parts], 1) for run in range(runs)
+    ]
+    found = []
+    for run, before in enumerate(halos(comm, ends)):
+        at = 0
+        for x, weight in zip(parts, weights_11NHD, strict=True):
+            batch, heads, _, size = x[run].shape
+            own = before[:, at : at + heads * halo * size].reshape(batch, heads, halo, size)
+            found.append(convolved(x[run], own, weight[0, 0]))
+            at += heads * halo * size
+    each = len(parts)
+    return tuple(jnp.concatenate(found[i::each], 2) for i in range(each))
+
+
+def halos(comm: JaxComm, ends: Sequence[jax.Array]) -> list[jax.Array]:
+    """The ends of the runs of tokens before each run of this shard; zeros before the first token. In zigzag order the
+    second run follows the second run of the next device, and on the last device its own first run."""
     axis = next((axis for axis in SEQUENCE_AXES if comm.size(axis) > 1), None)
-    if axis:
-        last = comm.size(axis) - 1
-        packed = comm.shift(packed, axis, "halo", senders=lambda i: i < last)
-    else:
-        packed = jnp.zeros_like(packed)
-    sizes = [x[0].size for x in ends]
-    parts = jnp.split(packed, [sum(sizes[:at]) for at in range(1, len(sizes))], 1)
-    return tuple(
-        convolved(x, part.reshape(end.shape), weight[0, 0])
-        for x, part, end, weight in zip(arrays_BNTH, parts, ends, weights_11NHD, strict=True)
-    )
+    if axis is None:
+        return [jnp.zeros_like(ends[0])]
+    last = comm.size(axis) - 1
+    found = [comm.shift(ends[0], axis, "halo", senders=lambda i: i < last)]
+    for end in ends[1:]:
+        arriving = comm.shift(end, axis, "halo", by=-1, senders=lambda i: i > 0)
+        found.append(jnp.where(comm.index(axis) == last, ends[0], arriving))
+    return found
 
 
 def convolved(x_BNTH: jax.Array, before: jax.Array, weight_NHD: jax.Array) -> jax.Array:

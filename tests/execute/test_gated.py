@@ -28,7 +28,7 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
-from tests.support.exact import DEVICES, covering, in_parts
+from tests.support.exact import DEVICES, covering, in_parts, relative_errors
 
 NAMES = recurrences.names()
 SEND_STATES = [name for name in schemes.names() if schemes[name].sends_states]
@@ -147,6 +147,24 @@ def test_equals_the_recurrence(case: Case) -> None:
         usual = max_relative_error(by_token, reference)
         print(f"{case}: {error:.1e}, token by token {usual:.1e}")
         assert error <= max(TOLERANCES[case.dtype], 4 * usual)
+
+
+BALANCED = [(name, mesh) for name in NAMES for mesh in ("ring=2,data=2", "ring=3", "ring=4,tensor=2")]
+MOST_KINDS = [("gdn", "ring=3"), ("gla", "ring=2,data=2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [pytest.param(*case, marks=() if case in MOST_KINDS else pytest.mark.exactness) for case in BALANCED],
+)
+def test_zigzag_shards_are_two_runs_of_tokens(name: str, mesh: str) -> None:
+    """Values and gradients, and twice the bytes of contiguous shards, in the program and on clocks."""
+    plans = [parse_plan(f"lasp2/{layout}/gated@{mesh},tile=20") for layout in ("zigzag", "contiguous")]
+    work = workload(name, plans[0], batch=2, key_heads=4)
+    assert why_unsupported(plans[0], work, "cpu", DEVICES) is None
+    assert max(relative_errors(work, plans[0])) <= TOLERANCES["float32"]
+    sent = [sum(simulate(work, plan, COUNTING).sent.values()) for plan in plans]
+    assert sent[0] == 2 * sent[1] == sum(jaxpr_bytes(PlanProgram(work, plans[0], jax.devices())).values())
 
 
 def drawn(name: str, rows: int, *, gates: float = 1.0, correlated: float = 0.0) -> list[np.ndarray]:
@@ -304,6 +322,7 @@ def test_a_scan_crosses_the_links_between_on_a_torus(torus: bool, seconds: float
         ("lasp/contiguous/gated@ring=8", {"recurrence": CONSTANT, "v_head_dim": None}, "Try --kernel chunked"),
         ("lasp/contiguous/gated@ring=8", {"mask": "full"}, "Try --mask causal"),
         ("lasp/contiguous/gated@ring=8,tile=16x8", {}, "Try tile=8"),
+        ("lasp2/zigzag/chunked@ring=8", {"recurrence": CONSTANT, "v_head_dim": None}, "Try --layout contiguous"),
         ("linear_scan/contiguous/chunked@ring=8", {"recurrence": CONSTANT, "v_head_dim": None, "mask": "full"}, "lasp"),
         ("ulysses/contiguous/gated@ulysses=8", {"key_heads": 4}, "4 heads of keys do not divide"),
         ("lasp/contiguous/gated@ring=2,tensor=4", {"key_heads": 2}, "key_heads do not divide over tensor=4"),

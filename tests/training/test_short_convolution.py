@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from stripectl.core.layout import layouts
 from stripectl.core.plan import REMAT, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
@@ -34,20 +35,25 @@ def convolution(x_BNTH, weight_NHD):
     return jax.nn.silu(found).reshape(batch, heads, size, rows).transpose(0, 1, 3, 2)
 
 
-@pytest.mark.parametrize("plan", ["lasp@ring=4,data=2", "ulysses/contiguous/gated@ulysses=2,tensor=2", "lasp@ring=1"])
+@pytest.mark.parametrize(
+    "plan",
+    ["lasp@ring=4,data=2", "lasp2/zigzag/gated@ring=4", "ulysses/contiguous/gated@ulysses=2,tensor=2", "lasp@ring=1"],
+)
 def test_shards_convolve_like_the_whole_sequence(plan: str) -> None:
     parsed, rng = parse_plan(plan), np.random.default_rng(0)
     place = ParameterSharding(parsed, mesh_of(parsed, jax.devices()), "float32")
-    shapes, tokens = [(2, 2, 16, 8), (2, 2, 16, 8), (2, 4, 16, 12)], 4
+    shapes, tokens = [(2, 2, 32, 8), (2, 2, 32, 8), (2, 4, 32, 12)], 4
     arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
     weights = [rng.standard_normal((shape[1], shape[3], tokens), np.float32) for shape in shapes]
     cotangents = [rng.standard_normal(shape, np.float32) for shape in shapes]
+    order = layouts[parsed.layout].permutation(parsed.shards, 32)
     parts = place.plan.product(("data", "fsdp")), place.plan.sequence_devices
 
     @jax.jit
     def sharded(arrays, weights):
         copies = [jnp.broadcast_to(x, (*parts, *x.shape)) for x in weights]
-        return list(short_convolution(arrays, copies, place))
+        found = short_convolution([x[:, :, order] for x in arrays], copies, place)
+        return [x[:, :, np.argsort(order)] for x in found]
 
     def whole(arrays, weights):
         return [convolution(x, weight) for x, weight in zip(arrays, weights, strict=True)]
@@ -63,11 +69,12 @@ def test_shards_convolve_like_the_whole_sequence(plan: str) -> None:
     [
         "linear_scan/contiguous/gated@data=2,ring=4,chunk=4,remat=attention",
         "ulysses/contiguous/gated@fsdp=2,ulysses=2,tensor=1,chunk=0",
+        "lasp2/zigzag/gated@data=2,ring=4,chunk=4",
     ],
 )
 def test_a_step_with_short_convolutions_is_the_single_devices_step(plan: str) -> None:
-    """The losses of three steps, and the gradients of the first. Adam divides the gradients of weights by their size, so
-    weights whose gradient is nearly 0 move by rounding."""
+    """The losses of three steps, and the gradients of the first. Adam divides the gradients of weights by their size,
+    so weights whose gradient is nearly 0 move by rounding."""
     one = trained("lasp/contiguous/gated@ring=1,chunk=0,remat=none", model=MODEL)
     found = trained(plan, model=MODEL)
     assert np.allclose(found["losses"], one["losses"], rtol=LOSS, atol=0)
@@ -75,15 +82,16 @@ def test_a_step_with_short_convolutions_is_the_single_devices_step(plan: str) ->
 
 
 @pytest.mark.training
-@pytest.mark.parametrize("remat", REMAT)
-def test_a_halo_sends_what_its_arithmetic_says(remat: str) -> None:
-    """One permute per layer and pass of d_conv - 1 rows of queries, keys and values; in the jaxpr, and compiled."""
-    run = training(f"lasp2/contiguous/gated@data=2,ring=4,chunk=4,remat={remat}", model=MODEL)
+@pytest.mark.parametrize(("layout", "remat"), [("zigzag", "full"), *(("contiguous", remat) for remat in REMAT)])
+def test_a_halo_sends_what_its_arithmetic_says(layout: str, remat: str) -> None:
+    """One permute per layer, pass and run of tokens, of d_conv - 1 rows of queries, keys and values; in the jaxpr, and
+    compiled."""
+    run = training(f"lasp2/{layout}/gated@data=2,ring=4,chunk=4,remat={remat}", model=MODEL)
     given = run.definition[1], run.abstract_batch
     traced = [each for each in transfers(jax.make_jaxpr(run.gradients)(*given).jaxpr, run.plan) if each[0] == HALO]
     wanted = sum(each.nbytes * each.times for each in step_work(run.workload, run.plan).sent if each.opcode == HALO)
     row = (2 * 2 * MODEL.head_dim + 4 * MODEL.head_dim) * 4  # bytes of its queries, keys and values
-    assert wanted == MODEL.layers * (2 if remat == "none" else 3) * 3 * BATCH // 2 * row
+    assert wanted == layouts[layout].pieces * MODEL.layers * (2 if remat == "none" else 3) * 3 * BATCH // 2 * row
     assert sum(nbytes * times for _, _, nbytes, times in traced) == wanted
     module = parse_module(run.gradients.lower(*given).compile().as_text())
     assert sum(each.sent_bytes * each.times for each in collectives(module) if each.opcode == HALO) == wanted
@@ -92,7 +100,7 @@ def test_a_halo_sends_what_its_arithmetic_says(remat: str) -> None:
 def test_a_halo_comes_from_the_next_shard_alone() -> None:
     work = Workload(seq_len=16, batch=1, dtype="float32", passes=STEP, model="tiny", **MODEL.step_sizes)
     reason = why_unsupported(parse_plan("lasp2/contiguous/gated@ring=8"), work, "cpu", 8)
-    assert reason and "needs as many rows per device less one, not 2" in reason
+    assert reason and "needs 3 adjacent rows, not 2" in reason
     with pytest.raises(BadInput, match="from 2 to 64"):
         replace(work, d_conv=1)
     with pytest.raises(BadInput, match="Omit d_conv"):
