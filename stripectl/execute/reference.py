@@ -1,6 +1,8 @@
 """Attention in float64, values and gradients: dense attention, and linear attention token by token. Every plan is
 compared with it; NumPy only, no tiles."""
 
+from typing import Any
+
 import numpy as np
 
 from stripectl.core.layout import Window
@@ -89,7 +91,7 @@ def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: 
 
 
 def recurrence_by_token(
-    recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, dtype=np.float64
+    recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, dtype: Any = np.float64
 ) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv, gradients of the gates) of a recurrence token by token, from the formula of
     `stripectl.core.recurrence`; its gradients go backward in time from the states that were kept."""

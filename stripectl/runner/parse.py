@@ -23,6 +23,7 @@ from stripectl.core.plan import (
     parse_tile,
     schemes,
 )
+from stripectl.core.scheme import Scheme
 from stripectl.core.workload import (
     ATTENTION_PASSES,
     DTYPES,
@@ -310,10 +311,16 @@ def parse_plans(
     found = [
         Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernel_families[0]], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in every
-        if layout != "all" or laid in (schemes[name].layouts or layouts.names())
+        if layout != "all" or laid in usual_layouts(schemes[name], hybrid and family == "gated")
         if kernel != "all" or kernels[computed].family in schemes[name].kernel_families
     ]
     return [each for plan in found for each in softmax_layouts(plan, hybrid and layout == "all")], auto
+
+
+def usual_layouts(scheme: Scheme, several: bool) -> Sequence[str]:
+    """The layouts of a scheme that are worth trying: all of them, but of states only the contiguous one, unless
+    `several` says that a hybrid model's softmax layers may gain from another."""
+    return [BASE] if scheme.sends_states and not several else scheme.layouts or layouts.names()
 
 
 def softmax_layouts(plan: Plan, several: bool) -> list[Plan]:

@@ -5,7 +5,7 @@ import itertools
 import math
 import random
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,8 +61,8 @@ class Case(NamedTuple):
         return workload(self.recurrence, self.plan, self.dtype, key_heads=self.key_heads, batch=2, **length)
 
 
-def workload(name: str, plan: Plan, dtype: str = "float32", **change) -> Workload:
-    sizes = {"seq_len": 48 * max(2, plan.devices), "heads": HEADS, "kv_heads": HEADS, "head_dim": KEYS}
+def workload(name: str, plan: Plan, dtype: str = "float32", **change: Any) -> Workload:
+    sizes: dict[str, Any] = {"seq_len": 48 * max(2, plan.devices), "heads": HEADS, "kv_heads": HEADS, "head_dim": KEYS}
     kind = {"attention": "linear", "recurrence": name, "v_head_dim": VALUES, "passes": "forward-backward"}
     return Workload(**sizes | kind | {"dtype": dtype} | change)
 

@@ -52,13 +52,13 @@ def test_values_and_gradients_are_the_recurrences(name: str, dtype: str, chunk: 
         )
 
     found = computed(q, k, v, gates, dout, before, behind)
-    wide = [x.astype(jnp.float32) for x in (q, k, v)]
-    given = recurrences[name], *wide, gates
+    q, k, v, dout = (x.astype(jnp.float32) for x in (q, k, v, dout))
+    given = recurrences[name], q, k, v, gates
     expected = (
         gated.outputs(*given, before, 8),
-        *gated.gradients(*given, dout.astype(jnp.float32), before, behind, 8),
-        gated.map_of(recurrences[name], *wide[1:], gates, 8),
-        gated.transposed_map_of(recurrences[name], *wide[:2], dout.astype(jnp.float32), gates, 8),
+        *gated.gradients(*given, dout, before, behind, 8),
+        gated.map_of(recurrences[name], k, v, gates, 8),
+        gated.transposed_map_of(recurrences[name], q, k, dout, gates, 8),
     )
     errors = [max_relative_error(x, np.asarray(y, np.float64)) for x, y in zip(found, expected, strict=True)]
     assert max(errors) <= TOLERANCES[dtype], errors
@@ -104,11 +104,16 @@ def test_an_inverse_is_exact_where_all_keys_are_equal(rows: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "tile", "why"),
-    [("cpu", "32", "Try --kernel gated"), ("tpu", "24", "multiples of 16"), ("tpu", "32", None)],
+    [
+        ("cpu", "32", "Try --kernel gated"),
+        ("tpu", "24", "multiples of 16"),
+        ("tpu", "256", "at most 128 rows"),
+        ("tpu", "32", None),
+    ],
 )
 def test_refusals_have_reasons(kind: str, tile: str, why: str | None) -> None:
     plan = parse_plan(f"lasp/contiguous/pallas_gated@ring=2,tile={tile}")
-    reason = why_unsupported(plan, workload("gdn", plan), kind)
+    reason = why_unsupported(plan, workload("gdn", plan, seq_len=1024), kind)
     assert (reason is None) if why is None else (reason and why in reason)
 
 

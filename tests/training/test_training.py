@@ -66,6 +66,7 @@ RECURRENT = {
         "linear_scan/contiguous/gated@ring=8,chunk=4,remat=attention,states=recomputed",
         "lasp2/contiguous/gated@data=2,ring=4,chunk=4,softmax=ring/zigzag",
         "lasp/contiguous/gated@ring=4,tensor=2,chunk=0,remat=none,softmax=ring/striped",
+        "lasp2/zigzag/gated@data=2,ring=4,chunk=4,softmax=ring",
     ],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="kda"): ["lasp2/contiguous/gated@data=2,ring=2,tensor=2,zero=0"],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="gla"): ["linear_scan/contiguous/gated@fsdp=2,ring=4"],

@@ -10,6 +10,7 @@ from stripectl.core.layout import Tile
 from stripectl.kernels.gated import count_chunks
 from stripectl.kernels.gated import why_unsupported as why_not_gated
 
+DEFAULT = Tile(128, 128)  # and the largest: a chunk's rows are unrolled
 SUBLANES = 16  # rows of a register of bfloat16
 
 
@@ -17,8 +18,9 @@ def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if kind != "tpu":
         return "pallas_gated runs on TPUs. Try --kernel gated."
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):
-        if tile and tile.block_kv % SUBLANES:
-            return f"pallas_gated needs chunks of multiples of {SUBLANES} rows. Try {option}={SUBLANES}."
+        if tile and (tile.block_kv % SUBLANES or tile.block_kv > DEFAULT.block_kv):
+            most = f"at most {DEFAULT.block_kv} rows, in multiples of {SUBLANES}"
+            return f"pallas_gated needs chunks of {most}. Try {option}={SUBLANES}."
     return why_not_gated(workload, plan, kind)
 
 
@@ -30,7 +32,7 @@ about = Kernel(
     "pallas_gated",
     paper="https://arxiv.org/abs/2406.06484",
     family="gated",
-    default_tile=lambda kind: Tile(128, 128),
+    default_tile=lambda kind: DEFAULT,
     why_unsupported=why_unsupported,
     count_tiles=count_chunks,
     min_default_rows=lambda kind: 64,
