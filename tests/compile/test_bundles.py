@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from stripectl.compile.compiler import CompilerPool
 from stripectl.core.kernel import kernels as catalogue
+from stripectl.core.layout import Tile
 from stripectl.errors import StripectlError
+from stripectl.hardware.profile import Hardware
 from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernel, kernels
+from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
+from stripectl.simulate.cost_tables import table_of
 
 AHEAD = """
 import sys
@@ -51,6 +56,22 @@ def test_a_ring_compiled_for_a_tpu_that_is_not_here(name: str, tmp_path: Path) -
     for part in parts:
         masked = {each.masked for each in found if part.name in each.name}
         assert masked == ({True} if part.only_live else {True, False})
+
+
+@pytest.mark.compilers
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu, the TPU compiler, is not installed")
+@pytest.mark.parametrize("machine", ["v5e", "v5p"])
+def test_chunks_of_a_recurrence_cost_what_the_table_says(machine: str) -> None:
+    hardware, table = Hardware.load(machine), table_of(machine)
+    shape = CostKey("pallas_gated", "bfloat16", Heads(128, 128), Tile(64, 64), "mamba2")
+    with CompilerPool(lambda *_: None, cached=False) as compilers:
+        made = compilers.compiled_costs(shape, hardware)
+    shipped = table and table.costs(shape)
+    assert made and shipped and made.by_pass.keys() == shipped.by_pass.keys() == {"forward", "backward"}
+    for passes, entry in made.by_pass.items():
+        assert isinstance(entry, CostEntry)
+        assert tuple(map(round, entry)) == tuple(shipped.by_pass[passes])
+        assert entry.whole > 0 and entry.boundary > 0
 
 
 def test_a_folder_without_a_dump_has_a_reason(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from stripectl.core import attend, comm
 from stripectl.execute.attend import JaxAttend
 from stripectl.execute.comm import JaxComm
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
-from stripectl.execute.linear_attend import JaxLinearAttend
+from stripectl.execute.linear_attend import JaxGatedAttend, JaxLinearAttend
 from stripectl.simulate.attend import SimulatedAttend
 from stripectl.simulate.clocks import SimulatedComm
+from stripectl.simulate.gated_attend import SimulatedGatedAttend
 
 FAMILIES = [
     each
@@ -22,6 +23,7 @@ SOFTMAX = [each for each in FAMILIES if each is not attend.LinearAttend]
 IMPLEMENTATIONS = [
     (SimulatedAttend, FAMILIES),
     (JaxLinearAttend, FAMILIES),
+    *((each, [attend.LinearAttend]) for each in (JaxGatedAttend, SimulatedGatedAttend)),
     (JaxAttend, SOFTMAX),
     (FusedHopAttend, SOFTMAX),
     *((each, [comm.Comm]) for each in (SimulatedComm, JaxComm, FusedHopComm)),
