@@ -13,7 +13,7 @@ import socket
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from stripectl.errors import BadInput, Missing
@@ -272,7 +272,7 @@ class RayCluster:
 
     def start(self, host: int, config: WorkerConfig) -> RayWorker:
         self.started += 1
-        self.peers[host].call("start", self.started, asdict(config))
+        self.peers[host].call("start", self.started, config)
         return RayWorker(self.peers[host], self.started)
 
 

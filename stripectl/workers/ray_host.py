@@ -2,10 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
 
+from stripectl.util.json import JsonObject
 from stripectl.workers.host_workers import HostWorkers
 from stripectl.workers.hosts import HostFacts, free_address
 from stripectl.workers.process import WorkerConfig
@@ -21,7 +20,7 @@ class RayHost:
         self.workers = HostWorkers()
         self.connections: dict[int, socket.socket] = {}
 
-    async def facts(self) -> dict[str, Any]:
+    async def facts(self) -> JsonObject:
         return asdict(HostFacts.here())
 
     async def ping(self) -> None:
@@ -30,8 +29,8 @@ class RayHost:
     async def free_address(self, host: str) -> str:
         return free_address(host)
 
-    async def start(self, number: int, config: Mapping[str, Any]) -> None:
-        self.connections[number] = self.workers.start(number, WorkerConfig(**config))
+    async def start(self, number: int, config: WorkerConfig) -> None:
+        self.connections[number] = self.workers.start(number, config)
 
     async def send(self, number: int, message: bytes) -> None:
         """Raises OSError where the worker is gone."""
