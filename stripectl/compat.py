@@ -57,6 +57,37 @@ def splash() -> Splash:
     return Splash(library, MaskInfo, *backward)
 
 
+class Tokamax(NamedTuple):
+    """tokamax's splash attention: its module, the type of the arrays that describe a mask, and the kernel of each
+    pass."""
+
+    library: Any
+    MaskInfo: Any
+    forward: Any
+    backward: Any
+
+
+def tokamax() -> Tokamax:
+    """tokamax's splash attention. Its public function cannot give its log-sum-exp to the backward pass.
+
+    Raises:
+        Missing: it is not installed, or has no such functions.
+    """
+    try:
+        from tokamax._src.ops.experimental.tpu.splash_attention import splash_attention_kernel as library
+        from tokamax._src.ops.experimental.tpu.splash_attention.splash_attention_mask_info import MaskInfo
+
+        both = library._splash_attention_forward, library._splash_attention_bwd_dkv
+        accepts_arguments(both[0], {"mask_info", "config", "mask_function", "save_residuals", "fwd_mask_sparsity"})
+        accepts_arguments(both[1], {"logsumexp", "do", "di", "mask_info", "config", "dkv_mask_sparsity"})
+    except (ImportError, AttributeError) as error:
+        raise Missing(
+            f"kernel tokamax uses private names of tokamax, and this installation has others or none: {error}. Try pip "
+            "install 'stripectl[tokamax]', or --kernel pallas_tpu."
+        ) from error
+    return Tokamax(library, MaskInfo, *both)
+
+
 CUDNN_ARRAYS = ("query", "key", "value", "bias", "q_seqlen", "kv_seqlen", "q_offsets", "kv_offsets", "page_table_k")
 CUDNN_OPTIONS = {"scale", "seed", "dropout_rate", "variadic_args", "mask_type", "layout", "sliding_window_length"}
 SCORE_MOD = {"score_mod_name", "score_mod_jaxpr"}  # from JAX 0.12 on: a function of the scores, None by default
