@@ -16,8 +16,9 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 QUICK := -n auto --maxprocesses 4 --dist worksteal
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
 # Frameworks where a Python that MaxText takes is here.
-PART ?= browser compilers exactness faults hosts training full $(if $(FRAMEWORKS_PYTHON),frameworks)
-NEEDED = $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe) $(if $(filter frameworks,$(PART)),$(FRAMEWORKS)/made)
+PART ?= browser compilers exactness faults hosts training ray full $(if $(FRAMEWORKS_PYTHON),frameworks)
+NEEDED = $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe) $(if $(filter frameworks,$(PART)),$(FRAMEWORKS)/made) \
+  $(if $(filter ray,$(PART)),$(VENV)/ray)
 empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -38,7 +39,7 @@ test: $(VENV)/dev     ## the quick tests, in 6 minutes
 test-slow: $(VENV)/dev $(NEEDED)    ## the others, or PART="browser compilers" of them
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(SELECTED)"
 
-test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe $(if $(FRAMEWORKS_PYTHON),$(FRAMEWORKS)/made)    ## all tests
+test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe $(VENV)/ray $(if $(FRAMEWORKS_PYTHON),$(FRAMEWORKS)/made)    ## all tests
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(if $(FRAMEWORKS_PYTHON),,not frameworks)"
 
 coverage: $(VENV)/dev    ## the quick tests, with the branches of each module that they leave out
@@ -89,6 +90,10 @@ $(VENV)/run: pyproject.toml $(VENV)/with
 $(VENV)/dev: pyproject.toml $(VENV)/with
 	$(PIP) -e '.[tpu,cuda-compiler]' --group dev $(JAX:%=jax==%)
 	touch $@ $(VENV)/run
+
+$(VENV)/ray: $(VENV)/dev
+	$(PIP) -e '.[ray]'
+	touch $@
 
 $(FRAMEWORKS)/made: Makefile
 	@[ -n "$(FRAMEWORKS_PYTHON)" ] || { echo "MaxText needs Python 3.12 or newer: set FRAMEWORKS_PYTHON"; exit 1; }

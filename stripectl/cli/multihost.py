@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,36 @@ def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
         from stripectl.workers.worker_group import interruptible
 
         with interruptible():
+            if given["cluster"]:
+                return run_on_ray(body, given)
             hosts = find_hosts(given["coordinator"], given["num_processes"], given["process_id"])
             if hosts is None:
                 return body(**given)
             return follow_run(hosts, given["quiet"]) if hosts.index else lead_run(hosts, body, given)
 
     return command
+
+
+def run_on_ray(body: Callable[..., int], given: dict[str, Any]) -> int:
+    """Run the command here, with the devices of a Ray cluster's nodes.
+
+    Raises:
+        BadInput: no Ray cluster has this address, or there are options of hosts that join in another way.
+    """
+    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.workers.ray_cluster import RayCluster
+
+    address = given["cluster"]
+    if address != "ray" and not address.startswith("ray://"):
+        raise BadInput(f"cannot join the cluster {address!r} because its kind is not known. Try --cluster ray.")
+    if given["coordinator"] or given["process_id"] is not None:
+        raise BadInput("--cluster cannot be used with --coordinator or --process-id. Ray knows its nodes.")
+    with ExitStack() as stack:
+        with ProgressDisplay(given["quiet"]) as reporter:
+            waiting = functools.partial(reporter.say, "wait for Ray nodes")
+            cluster = stack.enter_context(RayCluster(address, given["num_processes"], waiting))
+        click.get_current_context().find_root().obj = cluster
+        return body(**given)
 
 
 def find_hosts(coordinator: str | None, count: int | None, index: int | None) -> Any:

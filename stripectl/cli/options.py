@@ -180,6 +180,12 @@ HOSTS = (
         help="Number of hosts that run this command. [default: the cluster's]",
     ),
     click.option("--process-id", type=click.IntRange(0), help="Number of this host, from 0. [default: the cluster's]"),
+    click.option(
+        "--cluster",
+        metavar="ray|ray://HOST:PORT",
+        help="Run on the nodes of a Ray cluster, from this command alone: on a TPU slice, else on all nodes with GPUs, "
+        "else on all nodes; --num-processes limits their number.",
+    ),
 )
 OUTPUT = (
     click.option(

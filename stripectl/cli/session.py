@@ -98,13 +98,14 @@ def run_of_command(output: OutputOptions, by: str = "key") -> Iterator["RunWrite
     from stripectl.results.environment import environment
     from stripectl.results.history import History
     from stripectl.runner.open_run import open_run
+    from stripectl.workers.hosts import host_differences
 
     if output.history:
         History(output.history).check_writable()
     around = environment([])
     if cluster := cluster_here():
-        around["hosts"] = cluster.places
-        around["warnings"] += cluster.differences()
+        around["hosts"] = [each.place for each in cluster.facts]
+        around["warnings"] += host_differences(cluster.facts)
     command = shlex.join(["stripectl", *sys.argv[1:]])
     with open_run(command, around, output.output, resume=output.resume, by=by, warn=show_warning) as kept:
         yield kept

@@ -69,7 +69,7 @@ class DevicePool:
     @property
     def cores(self) -> int:
         """The number of cores of all hosts."""
-        return sum(map(len, self.cluster.cores)) if self.cluster else len(cores())
+        return sum(len(each.cores) for each in self.cluster.facts) if self.cluster else len(cores())
 
     def group(self, processes: int | None) -> WorkerGroup:
         if processes not in self.groups:

@@ -17,6 +17,7 @@ from stripectl.results.records import read_record
 from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason
+from stripectl.workers.hosts import LOST, HostLost
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 WRONG_NUMBERS = "wrong numbers"  # begins the reason of a plan that fails its check
@@ -129,10 +130,28 @@ def measure(
         if devices.workers:
             with contextlib.suppress(WorkerError):  # no request follows
                 devices.ask("release")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if isinstance(error, HostLost):
+            fail_without_host(cases, error)
         yield known()
         raise
     yield [case.to_measurement() for case in cases]
+
+
+def fail_without_host(cases: Sequence[SamplingState], lost: HostLost) -> None:
+    """Fail the plan that ran when a host was lost, and refuse the later plans without a sample."""
+    waiting = [case for case in cases if case.is_active and not case.samples_s]
+    running = next((case for case in waiting if not case.warmup_s), waiting[0] if waiting else None)
+    for case in waiting:
+        if case is running:
+            case.fail(f"{LOST} while this plan ran: {lost.fact}")
+        else:
+            case.fail(refused_without(lost), "refused")
+
+
+def refused_without(lost: HostLost) -> str:
+    """The reason of a plan that did not run before a host was lost."""
+    return f"{LOST} before this plan ran: {lost.fact}"
 
 
 def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, verify: bool = True) -> None:

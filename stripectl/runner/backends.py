@@ -11,7 +11,7 @@ from stripectl.core.workload import STEP, format_length
 from stripectl.errors import Missing, StripectlError
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import DevicePool, LocalTarget
-from stripectl.measure.sampler import measure
+from stripectl.measure.sampler import measure, refused_without
 from stripectl.profiling.profiler import Tracer
 from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial
 from stripectl.results.fit import check_memory
@@ -24,7 +24,7 @@ from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.training_step import from_fewer_layers, simulated_step, with_fewer_layers
 from stripectl.util.progress import Say
-from stripectl.workers.hosts import Cluster
+from stripectl.workers.hosts import Cluster, HostLost
 
 EXPLAINED_PLANS = 20  # the fastest plans of a group
 
@@ -100,7 +100,11 @@ class Measured:
                 for known in measure(workers, wanted, self.request.sampling, share_s, say, link, self.tracer):
                     made |= {result.identity: result for result in known}
                     yield from (Partial(each) for each in reassemble(cases, made) if each.samples_s)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if isinstance(error, HostLost):
+                parts = (each for case in runnable for each in with_fewer_layers(case))
+                refused = (replace(each, status="refused", reason=refused_without(error)) for each in parts)
+                made = {each.identity: each for each in refused if not each.samples_s} | made
             yield from map(Final, reassemble(cases, made))
             raise
         yield from map(Final, reassemble(cases, made))

@@ -17,6 +17,7 @@ from stripectl.results.run import FILE, Run, newest_run
 from stripectl.results.writer import RunWriter
 from stripectl.runner.options import REPORT, RUNS
 from stripectl.util.files import remove_leftovers
+from stripectl.workers.hosts import LOST
 
 
 @contextlib.contextmanager
@@ -54,12 +55,16 @@ def open_run(
 
 
 def _resumed(run: Run, folder: Path) -> Run:
-    """The run without plans that failed before they were sampled, which are tried again."""
+    """The run without plans to try again: they failed before they were sampled, or a lost host left them out."""
     for m in run.measurements:
         if isinstance(m.plan, UnreadablePlan):
             raise BadInput(f"cannot resume {folder} because this stripectl cannot read a plan in it: {m.plan.reason}")
-    run.measurements = [resume_from_samples(m) for m in run.measurements if m.status != "failed" or m.samples_s]
+    run.measurements = [resume_from_samples(m) for m in run.measurements if m.samples_s or not is_tried_again(m)]
     return run
+
+
+def is_tried_again(m: Measurement) -> bool:
+    return m.status == "failed" or (m.status == "refused" and (m.reason or "").startswith(LOST))
 
 
 def resume_from_samples(m: Measurement) -> Measurement:

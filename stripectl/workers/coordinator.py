@@ -9,20 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from stripectl.errors import BadInput, Missing
-from stripectl.results.environment import VERSION, differing_parts
+from stripectl.results.environment import VERSION
 from stripectl.util.files import printable
-from stripectl.util.json import JsonObject
 from stripectl.workers import links, messages
-from stripectl.workers.hosts import ANSWER_S, COMPARED, GATHER_S, HostLost, Hosts, Waiting, host_facts
+from stripectl.workers.hosts import ANSWER_S, GATHER_S, HostFacts, HostLost, Hosts, Waiting, free_address, other_version
 from stripectl.workers.messages import Answer, Done, End, Greeting, Refuse, Start, Stop, Welcome, WorkerGreeting
-from stripectl.workers.process import WorkerConfig
+from stripectl.workers.process import Process, Worker, WorkerConfig
 from stripectl.workers.secret import TOKEN, TOKEN_FILE, Unauthentic, run_secret
 
 MAX_STRANGERS_LOGGED = 20
@@ -54,7 +53,7 @@ class Follower:
         return self.ends[0].fileno()
 
     def lost(self) -> HostLost:
-        return HostLost(f"{self.name} is gone. Earlier results are saved; continue with --resume on all hosts.")
+        return HostLost(f"{self.name} is gone", "Earlier results are saved; continue with --resume on all hosts.")
 
     def __enter__(self) -> "Follower":
         return self
@@ -130,7 +129,7 @@ class Coordinator:
 
     hosts: Hosts
     warn: Callable[[str], None]
-    own_facts: Mapping[str, Any] = field(default_factory=host_facts)
+    own_facts: HostFacts = field(default_factory=HostFacts.here)
     peers: list[Follower] = field(default_factory=list)
     started: int = 0
     recommended: str | None = None  # the recommended plan, which the other hosts print
@@ -273,42 +272,21 @@ class Coordinator:
     def _why_refused(self, follower: Follower, known: Mapping[int, Follower]) -> str | None:
         said = follower.greeting
         if said.stripectl != VERSION:
-            theirs = printable(said.stripectl)
-            return f"{follower.name} has stripectl {theirs}, but host 0 has {VERSION}. Install the same version."
+            return other_version(follower.name, said.stripectl)
         if said.count != self.hosts.count or not 0 < said.index < self.hosts.count or said.index in known:
             return f"{follower.name} of {said.count} exists twice, or is not one of {self.hosts.count} hosts."
         return None
 
     @property
-    def facts(self) -> list[Mapping[str, Any]]:
-        """The description that each host gives of itself."""
-        return [self.own_facts, *(asdict(follower.greeting) for follower in self.peers)]
+    def facts(self) -> list[HostFacts]:
+        return [self.own_facts, *(follower.greeting.facts for follower in self.peers)]
 
-    @property
-    def address(self) -> str:
-        return self.hosts.address[0]
+    def jax_coordinator(self) -> str:
+        return free_address(self.hosts.address[0])
 
-    @property
-    def cores(self) -> list[list[int]]:
-        return [each["cores"] for each in self.facts]
-
-    @property
-    def places(self) -> list[JsonObject]:
-        return [
-            {"name": each["name"], "cores": len(each["cores"])} | {name: each[name] for name in COMPARED}
-            for each in self.facts
-        ]
-
-    def differences(self) -> list[str]:
-        lines = []
-        for follower in self.peers:
-            found = differing_parts(self.own_facts, asdict(follower.greeting), COMPARED)
-            unlike = [f"{name} {theirs}, not {ours}" for name, ours, theirs in found]
-            if unlike:
-                lines.append(f"{follower.name} differs from host 0: {'; '.join(unlike)}")
-        return lines
-
-    def start(self, host: int, config: WorkerConfig) -> RemoteWorker:
+    def start(self, host: int, config: WorkerConfig) -> Worker:
+        if not host:
+            return Process.start(config)
         follower, self.started = self.peers[host - 1], self.started + 1
         self.expected[self.started] = connected = Future()
         order = Start(self.started, config.processes, config.process, config.coordinator, config.core)

@@ -5,17 +5,17 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import grpc
 import grpc.aio
 
 from stripectl.errors import BadInput, Missing
-from stripectl.results.environment import VERSION
 from stripectl.workers import links, messages
-from stripectl.workers.hosts import GATHER_S, HostLost, Hosts, Waiting, host_facts
+from stripectl.workers.host_workers import HostWorkers
+from stripectl.workers.hosts import GATHER_S, HostFacts, HostLost, Hosts, Waiting
 from stripectl.workers.messages import Answer, Done, End, Greeting, Refuse, Start, Stop, WorkerGreeting
-from stripectl.workers.process import Process, WorkerConfig
+from stripectl.workers.process import WorkerConfig
 from stripectl.workers.secret import TOKEN, TOKEN_FILE, Unauthentic, run_secret
 
 RETRY_S = 0.5
@@ -39,7 +39,7 @@ class Host:
 
     hosts: Hosts
     secret: bytes = b""
-    workers: dict[int, Process] = field(default_factory=dict)
+    workers: HostWorkers = field(default_factory=HostWorkers)
     pumps: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
 
     async def follow(self, waiting: Waiting, limit_s: float) -> Done:
@@ -48,10 +48,9 @@ class Host:
         async with grpc.aio.insecure_channel(target, links.OPTIONS) as channel:
             self.channel = channel
             try:
-                return await self._obey(await self._connected(waiting, limit_s))
+                with self.workers:
+                    return await self._obey(await self._connected(waiting, limit_s))
             finally:
-                for worker in self.workers.values():
-                    worker.stop()
                 for pump in self.pumps.values():
                     pump.cancel()
                 await asyncio.gather(*self.pumps.values(), return_exceptions=True)
@@ -85,7 +84,7 @@ class Host:
         )
 
     async def _obey(self, link: links.Link) -> Done:
-        greeting = Greeting(index=self.hosts.index, count=self.hosts.count, stripectl=VERSION, **host_facts())
+        greeting = Greeting(index=self.hosts.index, count=self.hosts.count, **asdict(HostFacts.here()))
         reason = "the connection ended"
         try:
             await link.send(messages.write(greeting))
@@ -101,7 +100,7 @@ class Host:
                 raise self._unauthentic(await self.call.details())
         except (OSError, ValueError, Unauthentic) as error:
             reason = str(error)
-        raise HostLost(f"host 0 at {self.hosts.coordinator} is gone: {reason}. Its results are saved there.")
+        raise HostLost(f"host 0 at {self.hosts.coordinator} is gone: {reason}", "Its results are saved there.")
 
     @property
     def _actions(self) -> dict[type, Callable[..., Awaitable[str | None]]]:
@@ -109,10 +108,8 @@ class Host:
         return {Start: self.start, End: self.end, Stop: self.stop}
 
     async def start(self, order: Start) -> None:
-        own, channel = socket.socketpair()
         config = WorkerConfig("measure", order.processes, order.process, order.coordinator, order.core)
-        with channel:  # afterwards only the worker holds it, so its end is seen
-            self.workers[order.worker] = Process.start(config, {}, channel.fileno())
+        own = self.workers.start(order.worker, config)
         self.pumps[order.worker] = asyncio.create_task(self._carry(order.worker, own))
 
     async def _carry(self, worker: int, own: socket.socket) -> None:
@@ -126,8 +123,7 @@ class Host:
         await asyncio.wait_for(call.code(), FLUSH_S)
 
     async def end(self, order: End) -> str:
-        return await asyncio.to_thread(self.workers[order.worker].end)
+        return await self.workers.end(order.worker)
 
     async def stop(self, order: Stop) -> None:
-        if worker := self.workers.pop(order.worker, None):
-            worker.stop()
+        self.workers.stop(order.worker)

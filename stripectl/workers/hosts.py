@@ -9,12 +9,14 @@ left, how many samples) are made once. A host that dies closes its connections, 
 
 import platform
 import re
+import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from stripectl.errors import BadInput, StripectlError
-from stripectl.results.environment import cores, environment
+from stripectl.results.environment import VERSION, cores, differing_parts, environment
+from stripectl.util.files import printable
 from stripectl.util.json import JsonObject
 from stripectl.workers.process import Worker, WorkerConfig
 
@@ -25,8 +27,15 @@ COMPARED = ("versions", "flags", "host")
 Waiting = Callable[[int, int], None]  # called with the number of connected hosts, and of all hosts
 
 
+LOST = "a host was lost"  # begins the reason of a plan without a result for this cause
+
+
 class HostLost(StripectlError, KeyboardInterrupt):
-    """A host is gone. As an interrupt does, this ends a run and keeps its results."""
+    """A host is gone; `fact` says which. As an interrupt does, this ends a run and keeps its results."""
+
+    def __init__(self, fact: str, advice: str) -> None:
+        super().__init__(f"{fact}. {advice}")
+        self.fact = fact
 
 
 def raise_host_lost(error: BaseException | None) -> HostLost | None:
@@ -58,10 +67,50 @@ class Hosts:
         return name.strip("[]"), int(port)
 
 
-def host_facts() -> dict[str, Any]:
-    """The description that a host gives of itself."""
-    known = environment([])
-    return {"name": platform.node(), "cores": cores()} | {name: known[name] for name in COMPARED}
+@dataclass(frozen=True)
+class HostFacts:
+    """The description that a host gives of itself: its name, the processor cores that this process may use, versions of
+    libraries, XLA's flags, and the machine. `stripectl` is the version that runs there."""
+
+    name: str
+    cores: list[int]
+    versions: dict[str, Any]
+    flags: dict[str, Any]
+    host: dict[str, Any]
+    stripectl: str = VERSION
+
+    @classmethod
+    def here(cls) -> "HostFacts":
+        known = environment([])
+        return cls(platform.node(), cores(), *(known[name] for name in COMPARED))
+
+    @property
+    def place(self) -> JsonObject:
+        """The description, for a run's environment."""
+        return asdict(self) | {"cores": len(self.cores)}
+
+
+def host_differences(facts: Sequence[HostFacts]) -> list[str]:
+    """Properties in which hosts differ from host 0, one line per host."""
+    lines, (first, *others) = [], map(asdict, facts)
+    for index, other in enumerate(others, 1):
+        unlike = [f"{name} {theirs}, not {ours}" for name, ours, theirs in differing_parts(first, other, COMPARED)]
+        if unlike:
+            lines.append(f"host {index} ({printable(other['name'])}) differs from host 0: {'; '.join(unlike)}")
+    return lines
+
+
+def other_version(name: str, theirs: str) -> str:
+    """Why a host with another version of stripectl is refused."""
+    return f"{name} has stripectl {printable(theirs)}, but host 0 has {VERSION}. Install the same version."
+
+
+def free_address(host: str) -> str:
+    """address:port at which nothing listens yet, on this machine."""
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        port = listener.getsockname()[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Peer(Protocol):
@@ -75,36 +124,26 @@ class Peer(Protocol):
 
 
 class Cluster(Protocol):
-    """All hosts of a command, seen from host 0."""
+    """All hosts of a command, seen from the process that decides, saves and reports."""
 
     recommended: str | None  # the plan, for the other hosts to print
 
     @property
-    def address(self) -> str:
-        """The address of host 0, at which workers join."""
-        ...
+    def facts(self) -> Sequence[HostFacts]: ...
 
     @property
-    def cores(self) -> list[list[int]]:
-        """The processor cores that each host lets this process use."""
+    def peers(self) -> Sequence[Peer]:
+        """The hosts other than this machine."""
         ...
 
-    @property
-    def peers(self) -> Sequence[Peer]: ...
-
-    @property
-    def places(self) -> list[JsonObject]:
-        """A description of the hosts, for a run's environment."""
-        ...
-
-    def differences(self) -> list[str]:
-        """Properties that differ between hosts, one line per host."""
+    def jax_coordinator(self) -> str:
+        """address:port of host 0, at which `jax.distributed` joins the workers of a new group."""
         ...
 
     def start(self, host: int, config: WorkerConfig) -> Worker:
-        """Start a worker on another host.
+        """Start a worker on a host.
 
         Raises:
-            HostLost: the host is gone.
+            HostLost: the host is gone. OSError: its process cannot be started.
         """
         ...

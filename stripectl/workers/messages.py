@@ -7,6 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar, get_origin, get_type_hints
 
+from stripectl.workers.hosts import HostFacts
+
 Message = TypeVar("Message")
 
 
@@ -26,6 +28,10 @@ class Greeting:
     def __post_init__(self) -> None:
         if not all(type(core) is int for core in self.cores):
             raise ValueError("cores are numbers")
+
+    @property
+    def facts(self) -> HostFacts:
+        return HostFacts(self.name, self.cores, self.versions, self.flags, self.host, self.stripectl)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ class Process:
     buffer: bytearray
 
     @classmethod
-    def start(cls, config: WorkerConfig, variables: Mapping[str, str], channel: int | None = None) -> "Process":
+    def start(
+        cls, config: WorkerConfig, variables: Mapping[str, str] | None = None, channel: int | None = None
+    ) -> "Process":
         """Start `python -m stripectl.cli.worker`; `channel` is a file descriptor in place of pipes."""
         ends = subprocess.PIPE if channel is None else channel
         process = subprocess.Popen(
@@ -96,7 +98,7 @@ class Process:
             stdin=ends,
             stdout=ends,
             stderr=subprocess.PIPE,
-            env=worker_environment(variables, config.core is not None),
+            env=worker_environment(variables or {}, config.core is not None),
             start_new_session=True,  # Ctrl-C goes to the parent, which decides what is kept
         )
         assert process.stderr

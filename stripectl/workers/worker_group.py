@@ -11,7 +11,6 @@ import os
 import re
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import Any, NoReturn
 
 from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.results.environment import cores, version
-from stripectl.workers.hosts import Cluster
+from stripectl.workers.hosts import Cluster, free_address
 from stripectl.workers.process import Process, Session, Worker, WorkerConfig
 
 GRACE_S = 5.0  # after one process of a group has failed: for the others to report their failures
@@ -74,12 +73,6 @@ def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
     return content if "result" in content else None
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        return listener.getsockname()[1]
-
-
 @dataclass
 class WorkerGroup:
     """The workers of a target, started when first asked and started again after one died. Use it with `with`: no worker
@@ -87,7 +80,7 @@ class WorkerGroup:
 
     processes: int | None = None  # N: pinned CPU processes; None: one process per host, with all its devices
     session: Session = "measure"  # the requests that they answer; other hosts measure alone
-    variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment
+    variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment, on this host
     memory_bytes: int | None = None  # that each may allocate; None: only the machine's limit
     cluster: Cluster | None = None  # the hosts that take part; None: only this host
     workers: list[Worker] = field(default_factory=list)
@@ -115,7 +108,7 @@ class WorkerGroup:
     @property
     def cores(self) -> list[list[int]]:
         """The cores of each host."""
-        return self.cluster.cores if self.cluster else [cores()]
+        return [each.cores for each in self.cluster.facts] if self.cluster else [cores()]
 
     @property
     def on_hosts(self) -> list[int]:
@@ -128,15 +121,13 @@ class WorkerGroup:
     def start(self) -> None:
         self.starts += 1
         places = [(host, nth) for host, count in enumerate(self.on_hosts) for nth in range(count)]
-        address = self.cluster.address if self.cluster else "127.0.0.1"
-        coordinator = f"[{address}]:{free_port()}" if ":" in address else f"{address}:{free_port()}"
+        coordinator = self.cluster.jax_coordinator() if self.cluster else free_address("127.0.0.1")
         for rank, (host, nth) in enumerate(places):
             core = self.cores[host][nth] if self.processes else None
             config = WorkerConfig(self.session, len(places), rank, coordinator, core, self.memory_bytes)
-            if self.cluster and host:
-                self.workers.append(self.cluster.start(host, config))
-            else:
-                self.workers.append(Process.start(config, self.variables))
+            self.workers.append(
+                self.cluster.start(host, config) if self.cluster else Process.start(config, self.variables)
+            )
 
     def stop(self) -> None:
         """End every worker now."""

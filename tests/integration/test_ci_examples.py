@@ -12,7 +12,7 @@ import yaml
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.results.environment import cores
 from stripectl.results.run import Run
-from stripectl.workers.worker_group import free_port
+from stripectl.workers.hosts import free_address
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
 SMALL = "--heads 1 --head-dim 16 --tile 128 --layout contiguous,striped --quiet"
@@ -116,7 +116,7 @@ def test_pods_of_a_jobset_run_one_bench(shell, tmp_path: Path) -> None:
     (tmp_path / "pod.sh").write_text(container["args"][0])
     names = {each["name"] for each in container["env"]}
     assert names == {"STRIPECTL_TOKEN", "TARGET", "SEQLEN", "RUN"}
-    place = f"--coordinator 127.0.0.1:{free_port()} --num-processes 2 --process-id"
+    place = f"--coordinator {free_address('127.0.0.1')} --num-processes 2 --process-id"
     pods = 'taskset -c 1 bash -e pod.sh & MORE="$MORE0" taskset -c 0 bash -e pod.sh; wait $!'
     done = shell(pods, RUN="run", MORE=f"{SMALL} {place} 1", MORE0=f"{SMALL} {place} 0")
     assert done.returncode == 0, done.stderr

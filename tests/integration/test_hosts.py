@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -22,9 +22,9 @@ from stripectl.results.environment import cores, differing_parts
 from stripectl.results.run import Run
 from stripectl.workers.coordinator import Coordinator
 from stripectl.workers.follower import follow
-from stripectl.workers.hosts import COMPARED, HostLost, Hosts
+from stripectl.workers.hosts import COMPARED, HostFacts, HostLost, Hosts, free_address
 from stripectl.workers.secret import TOKEN
-from stripectl.workers.worker_group import WorkerError, WorkerGroup, free_port
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 from tests.robustness.test_faults import SMALL, alive, children, wait_for
 
 SHAPE = ["--seqlen", "2k", "--heads", "1", "--head-dim", "16", "--tile", "128", "--pass", "forward", "--quiet"]
@@ -60,8 +60,7 @@ class Slice:
     name: str = field(default_factory=lambda: f"s{os.getpid() % 100000}x{next(NETWORKS)}")
 
     def __post_init__(self) -> None:
-        self.port = free_port()
-        self.address = f"{NETWORK}.1" if NAMESPACES else "127.0.0.1"
+        self.coordinator = free_address(f"{NETWORK}.1" if NAMESPACES else "127.0.0.1")
 
     def connect(self) -> None:
         if not NAMESPACES:
@@ -114,7 +113,7 @@ class Slice:
 
     def run(self, words: Sequence[str]) -> list["subprocess.Popen[str]"]:
         """The same command on all of them."""
-        place = ["--coordinator", f"{self.address}:{self.port}", "--num-processes", str(self.count)]
+        place = ["--coordinator", self.coordinator, "--num-processes", str(self.count)]
         return [
             self.start(host, [*words, *place, "--process-id", str(host)], {TOKEN: SECRET}) for host in range(self.count)
         ]
@@ -167,9 +166,10 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
         assert sorted(path.name for path in profiles) == ["process0.xplane.pb", "process1.xplane.pb"]
         assert m.overlap and len(m.profile.devices) == 2  # type: ignore
     best = next(line.split()[1] for line in shown.splitlines() if line.startswith("  plan"))
+    address = hosts.coordinator.rpartition(":")[0]
     for host, (code, nothing, said) in enumerate(others, 1):
         assert (code, nothing) == (0, "")
-        assert said == f"host {host} of {count} done: recommended {best}; the results are on host 0, {hosts.address}.\n"
+        assert said == f"host {host} of {count} done: recommended {best}; the results are on host 0, {address}.\n"
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "hosts") == ["run"]
 
 
@@ -272,7 +272,7 @@ import socket, time
 for words in (b"GET / HTTP/1.1", bytes(2**20), b"[]"):
     for _ in range(200):
         try:
-            stranger = socket.create_connection(("{hosts.address}", {hosts.port}), 5)
+            stranger = socket.create_connection({Hosts(hosts.coordinator, 2, 0).address!r}, 5)
             break
         except OSError:
             time.sleep(0.1)
@@ -292,8 +292,8 @@ for words in (b"GET / HTTP/1.1", bytes(2**20), b"[]"):
 @pytest.fixture
 def pair() -> Iterator[Coordinator]:
     """This process as host 0 and a thread of it as host 1, whose workers are real processes."""
-    address = f"127.0.0.1:{free_port()}"
-    here = {"name": "zero", "cores": cores()[:1], "versions": {}, "flags": {}, "host": {}}
+    address = free_address("127.0.0.1")
+    here = HostFacts("zero", cores()[:1], {}, {}, {})
     with Coordinator(Hosts(address, 2, 0), print, here) as cluster:
         told: list = []
 
@@ -353,15 +353,16 @@ def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Coordinator) -> 
 
 def test_hosts_that_do_not_come_are_named() -> None:
     absent = pytest.raises(Missing, match="host 1, 2 of 3 did not connect")
-    with Coordinator(Hosts(f"127.0.0.1:{free_port()}", 3, 0), print) as cluster, absent:
+    with Coordinator(Hosts(free_address("127.0.0.1"), 3, 0), print) as cluster, absent:
         cluster.gather(nobody, 0.1)
     with pytest.raises(Missing, match="host 0 does not answer"):
-        follow(Hosts(f"127.0.0.1:{free_port()}", 3, 1), nobody, 0.1)
+        follow(Hosts(free_address("127.0.0.1"), 3, 1), nobody, 0.1)
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripectl.workers.follower.VERSION", "0.0.9")
-    address, said = f"127.0.0.1:{free_port()}", []
+    old = replace(HostFacts.here(), stripectl="0.0.9")
+    monkeypatch.setattr("stripectl.workers.follower.HostFacts.here", lambda: old)
+    address, said = free_address("127.0.0.1"), []
 
     def other() -> None:
         with pytest.raises(BadInput) as refused:

@@ -16,10 +16,9 @@ from stripectl.results.environment import VERSION
 from stripectl.workers import links, messages
 from stripectl.workers.coordinator import Coordinator
 from stripectl.workers.follower import follow
-from stripectl.workers.hosts import Hosts
+from stripectl.workers.hosts import Hosts, free_address
 from stripectl.workers.messages import Done, Greeting
 from stripectl.workers.secret import TOKEN, Unauthentic
-from stripectl.workers.worker_group import free_port
 
 SECRET = "the secret of this test"
 # 127.0.0.1, ::ffff:127.0.0.1 and ::1 in /proc/net
@@ -35,7 +34,7 @@ def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def cluster(warned: list[str]) -> Iterator[Coordinator]:
-    with Coordinator(Hosts(f"127.0.0.1:{free_port()}", 2, 0), warned.append) as found:
+    with Coordinator(Hosts(free_address("127.0.0.1"), 2, 0), warned.append) as found:
         yield found
 
 
@@ -219,7 +218,7 @@ def test_long_content_arrives_whole(cluster: Coordinator) -> None:
 
 def test_without_a_secret_host_0_listens_on_loopback_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN, raising=False)
-    with Coordinator(Hosts(f"127.0.0.1:{free_port()}", 2, 0), print) as cluster:
+    with Coordinator(Hosts(free_address("127.0.0.1"), 2, 0), print) as cluster:
         port = cluster.hosts.address[1]
         lines = [
             line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()
@@ -242,5 +241,5 @@ def test_a_port_that_is_taken_is_one_line(cluster: Coordinator) -> None:
 
 
 def test_hosts_join_over_ipv6(warned: list[str]) -> None:
-    with Coordinator(Hosts(f"[::1]:{free_port()}", 2, 0), warned.append) as cluster:
+    with Coordinator(Hosts(free_address("::1"), 2, 0), warned.append) as cluster:
         joins(cluster)

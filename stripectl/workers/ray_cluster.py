@@ -1,0 +1,317 @@
+"""The nodes of a Ray cluster as hosts: one command drives workers on all of them.
+
+An actor per node (`RayHost`) reserves the node's accelerators in a placement group. Ray carries requests and answers;
+pings of our own notice a node that is lost, because Ray itself notices a stopped node after about a minute.
+"""
+
+import contextlib
+import importlib
+import math
+import os
+import re
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from stripectl.errors import BadInput, Missing
+from stripectl.results.environment import VERSION
+from stripectl.util.files import printable
+from stripectl.workers.hosts import ANSWER_S, HostFacts, HostLost, Waiting, other_version
+from stripectl.workers.process import WorkerConfig
+from stripectl.workers.ray_host import RayHost
+
+PING_S, PING_TIMEOUT_S = 5.0, 20.0
+CONNECT_S = 10.0
+RESERVE_S = 60.0  # for other programs to release the nodes
+SLICE, WORKER, TOPOLOGY = "ray.io/tpu-slice-name", "ray.io/tpu-worker-id", "ray.io/tpu-topology"  # labels of TPU nodes
+HEAD = "-head"  # the end of the resource that the first host of a TPU slice has, for programs that take the whole slice
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A node of the cluster: its address, its resources, and its labels."""
+
+    identity: str
+    address: str
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+
+    @property
+    def accelerator(self) -> str:
+        return next((name for name in ("TPU", "GPU") if self.resources.get(name)), "CPU")
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """The resources to reserve: all its accelerators, or all its processors."""
+        head = {name: 1.0 for name in self.resources if name.startswith("TPU-") and name.endswith(HEAD)}
+        return {self.accelerator: self.resources[self.accelerator], **head}
+
+
+def choose_nodes(nodes: Sequence[RayNode], count: int | None = None) -> list[RayNode]:
+    """The nodes to use, in the order of their hosts: a whole TPU slice, else all nodes with GPUs, else all nodes. With
+    a `count`, as many nodes as that; for TPUs, whole slices of one topology.
+
+    Raises:
+        Missing: there are not so many.
+    """
+    for accelerator in ("TPU", "GPU", "CPU"):
+        usable = [node for node in nodes if node.accelerator == accelerator and node.resources.get(accelerator)]
+        if usable:
+            return _of_slices(usable, count) if accelerator == "TPU" else _of_equal_nodes(usable, count)
+    raise Missing("the Ray cluster has no node. Run ray status.")
+
+
+def _of_equal_nodes(nodes: Sequence[RayNode], count: int | None) -> list[RayNode]:
+    """Nodes that each have as many accelerators as the first."""
+    name = nodes[0].accelerator
+    ordered = sorted(nodes, key=lambda node: (-node.resources[name], node.address, node.identity))
+    equal = [node for node in ordered if name == "CPU" or node.resources[name] == ordered[0].resources[name]]
+    if count and count > len(equal):
+        raise Missing(f"the Ray cluster has {len(equal)} nodes with {name}s, not {count}. Try --num-processes.")
+    return equal[:count]
+
+
+def _of_slices(nodes: Sequence[RayNode], count: int | None) -> list[RayNode]:
+    """The hosts of TPU slices that are complete."""
+    slices: dict[str, list[RayNode]] = {}
+    for node in nodes:
+        slices.setdefault(node.labels.get(SLICE, node.identity), []).append(node)
+    whole = [sorted(each, key=lambda node: int(node.labels.get(WORKER, 0))) for each in slices.values() if _whole(each)]
+    if not whole:
+        raise Missing("the Ray cluster has no complete TPU slice because nodes are missing. Run ray status.")
+    whole.sort(key=lambda hosts: (-len(hosts), hosts[0].labels.get(SLICE, "")))
+    alike = [hosts for hosts in whole if hosts[0].labels.get(TOPOLOGY) == whole[0][0].labels.get(TOPOLOGY)]
+    wanted = count or len(whole[0])
+    chosen = [node for hosts in alike for node in hosts][:wanted]
+    if len(chosen) < wanted or wanted % len(whole[0]):
+        raise Missing(
+            f"the Ray cluster has {len(alike)} TPU slices of {len(whole[0])} nodes, so they cannot be {wanted} nodes. "
+            f"Try --num-processes {len(whole[0])}."
+        )
+    return chosen
+
+
+def _whole(hosts: Sequence[RayNode]) -> bool:
+    topology = hosts[0].labels.get(TOPOLOGY)
+    return topology is None or sum(node.resources["TPU"] for node in hosts) >= math.prod(map(int, topology.split("x")))
+
+
+@dataclass
+class RayPeer:
+    """A host on a Ray node. It becomes readable when the node is lost."""
+
+    ray: Any
+    index: int
+    node: RayNode
+    actor: Any
+    found: HostFacts | None = None
+    ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def facts(self) -> HostFacts:
+        assert self.found
+        return self.found
+
+    @property
+    def name(self) -> str:
+        return f"host {self.index} (Ray node {self.node.address}, {self.node.identity[:8]})"
+
+    def fileno(self) -> int:
+        return self.ends[0].fileno()
+
+    def lost(self) -> HostLost:
+        return HostLost(f"{self.name} is gone", "Earlier results are saved; continue with --resume.")
+
+    def call(self, method: str, *arguments: Any, limit_s: float | None = ANSWER_S) -> Any:
+        """The actor's answer.
+
+        Raises:
+            HostLost: it does not answer. Other errors: as its method raises.
+        """
+        if self.ended.is_set():
+            raise self.lost()
+        try:
+            return self.ray.get(getattr(self.actor, method).remote(*arguments), timeout=limit_s)
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.as_instanceof_cause() from None
+        except (self.ray.exceptions.RayError, ConnectionError) as error:
+            raise self.lost() from error
+
+    def watch(self) -> None:
+        """Ping the actor until it does not answer, or until this host is closed."""
+        while not self.ended.wait(PING_S):
+            try:
+                self.call("ping", limit_s=PING_TIMEOUT_S)
+            except HostLost:
+                self.ended.set()
+                self.ends[1].close()
+
+    def close(self) -> None:
+        self.ended.set()
+        for end in self.ends:
+            end.close()
+
+
+@dataclass
+class RayWorker:
+    """A worker on a Ray node."""
+
+    peer: RayPeer
+    number: int
+    ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
+    buffer: bytearray = field(default_factory=bytearray)
+
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._receive, name="ray answers", daemon=True).start()
+
+    def _receive(self) -> None:
+        """Copy the worker's answers to a socket, until it or its node ends."""
+        with self.ends[1] as answers, contextlib.suppress(OSError, HostLost):
+            while data := self.peer.call("receive", self.number, limit_s=None):
+                answers.sendall(data)
+
+    def fileno(self) -> int:
+        return self.ends[0].fileno()
+
+    def send(self, message: bytes) -> None:
+        self.peer.call("send", self.number, message)
+
+    def end(self) -> str:
+        return f"on {self.peer.name} {self.peer.call('end', self.number)}"
+
+    def stop(self) -> None:
+        self.ends[0].close()
+        with contextlib.suppress(HostLost):
+            self.peer.call("stop", self.number)
+
+
+@dataclass
+class RayCluster:
+    """The nodes of a Ray cluster at an address (`ray`: the cluster of this machine; or `ray://host:10001`). Use it with
+    `with`: afterwards the nodes are free."""
+
+    address: str
+    count: int | None
+    waiting: Waiting
+    peers: list[RayPeer] = field(default_factory=list)
+    started: int = 0
+    recommended: str | None = None
+    group: Any = None  # of the nodes' reserved resources
+
+    def __enter__(self) -> "RayCluster":
+        self.ray = connect(self.address)
+        try:
+            self._reserve()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for peer in self.peers:
+            peer.close()
+            self.ray.kill(peer.actor)
+        if self.group is not None:
+            importlib.import_module("ray.util").remove_placement_group(self.group)
+        self.ray.shutdown()
+
+    def _reserve(self) -> None:
+        """An actor on every node.
+
+        Raises:
+            Missing: the nodes are too few, or in use, or have no stripectl.
+            BadInput: they have another version of stripectl.
+        """
+        nodes = choose_nodes(alive_nodes(self.ray), self.count)
+        self.waiting(0, len(nodes))
+        self.group = importlib.import_module("ray.util").placement_group(
+            [node.bundle for node in nodes],
+            strategy="STRICT_SPREAD",
+            bundle_label_selector=[{"ray.io/node-id": node.identity} for node in nodes],
+        )
+        if not self.group.wait(RESERVE_S):
+            wanted = "; ".join(f"{node.address}: {_listed(node.bundle)}" for node in nodes)
+            raise Missing(
+                f"cannot reserve {len(nodes)} Ray nodes ({wanted}) within {RESERVE_S:g} s because other programs use "
+                "them. Try again later, or --num-processes with fewer nodes."
+            )
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        for index, node in enumerate(nodes):
+            placed = strategies.PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=index)
+            bundle = dict(node.bundle)
+            options = {"num_cpus": bundle.pop("CPU", 0), "num_gpus": bundle.pop("GPU", 0), "resources": bundle}
+            actor = self.ray.remote(RayHost).options(scheduling_strategy=placed, **options).remote()
+            self.peers.append(RayPeer(self.ray, index, node, actor))
+        for peer in self.peers:
+            self.waiting(peer.index + 1, len(nodes))
+            self._greet(peer)
+            threading.Thread(target=peer.watch, name="ray pings", daemon=True).start()
+
+    def _greet(self, peer: RayPeer) -> None:
+        try:
+            peer.found = HostFacts(**peer.call("facts", limit_s=RESERVE_S))
+        except (HostLost, ImportError, TypeError) as error:
+            reason = printable(str(error.__cause__ or error)).strip().splitlines()[-1]
+            raise Missing(
+                f"cannot start stripectl on {peer.name} because {reason}. Install stripectl {VERSION} there."
+            ) from error
+        if peer.facts.stripectl != VERSION:
+            raise BadInput(other_version(peer.name, peer.facts.stripectl))
+
+    @property
+    def facts(self) -> list[HostFacts]:
+        return [peer.facts for peer in self.peers]
+
+    def jax_coordinator(self) -> str:
+        first = self.peers[0]
+        return first.call("free_address", first.node.address)
+
+    def start(self, host: int, config: WorkerConfig) -> RayWorker:
+        self.started += 1
+        self.peers[host].call("start", self.started, asdict(config))
+        return RayWorker(self.peers[host], self.started)
+
+
+def _listed(bundle: Mapping[str, float]) -> str:
+    return ", ".join(f"{count:g} {name}" for name, count in bundle.items())
+
+
+def alive_nodes(ray: Any) -> list[RayNode]:
+    return [
+        RayNode(node["NodeID"], node["NodeManagerAddress"], node["Resources"], node.get("Labels") or {})
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def connect(address: str, load: Callable[[str], Any] = importlib.import_module) -> Any:
+    """The module `ray`, connected to a cluster.
+
+    Raises:
+        BadInput: Ray is not installed, no cluster answers, or it has another version of Ray or Python.
+    """
+    try:
+        ray = load("ray")
+    except ImportError:
+        raise BadInput("--cluster needs Ray, which is not installed. Try pip install 'stripectl[ray]'.") from None
+    where = os.environ.get("RAY_ADDRESS", "auto") if address == "ray" else address
+    if found := re.fullmatch(r"(?:ray://)?\[?(.+?)\]?:(\d+)", where):
+        try:  # because Ray takes minutes to notice that nothing answers
+            socket.create_connection((found[1], int(found[2])), CONNECT_S).close()
+        except (OSError, OverflowError) as error:
+            raise BadInput(
+                f"cannot join the Ray cluster at {where} because nothing answers there ({error}). Run ray status on "
+                "its head node."
+            ) from error
+    try:
+        with warnings.catch_warnings():  # their content is in the error
+            warnings.simplefilter("ignore")
+            ray.init(where, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(printable(str(error)).split())
+        raise BadInput(f"cannot join the Ray cluster at {where} because {reason}") from error
+    return ray
