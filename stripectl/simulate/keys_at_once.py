@@ -1,10 +1,10 @@
 """The third side of a tile: how many of its keys a kernel multiplies at once, by the costs that ship for a machine.
 
-For each pair of sides only the cheapest third side is worth a run or a compilation. A block of scores that is larger
-than every block in the table is not tried, because it may need more memory than a core has.
+For each pair of sides only the cheapest third side of those in the table is worth a run or a compilation. A block of
+scores that is larger than every block in the table is not tried, because it may need more memory than a core has.
 """
 
-from stripectl.core.kernel import LANES, kernels
+from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
@@ -23,8 +23,9 @@ def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hard
         return tile
     heads = Heads(workload.head_dim, workload.value_dim)
     shape = CostKey(plan.kernel, workload.dtype, heads, tile)
-    most = max((kernel.full_name(each).scores_at_once for each in table.tiles(shape, passes)), default=0)
-    sides = (LANES * 2**n for n in range((tile.block_kv // LANES).bit_length()))
+    known = list(map(kernel.full_name, table.tiles(shape, passes)))
+    most = max((each.scores_at_once for each in known), default=0)
+    sides = {side for each in known if (side := each.block_kv_compute)}
     tried = (tile._replace(block_kv_compute=side) for side in sides if tile.block_kv % side == 0)
     others = {kernel.shortest_name(each) for each in tried if each.scores_at_once <= most} - {tile}
     masked = kernel.masks_all and not workload.window.sees_future
