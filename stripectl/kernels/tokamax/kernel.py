@@ -71,7 +71,7 @@ def config_of(tile: Tile, interpret: bool) -> Any:
     )
 
 
-def settings(tile: Tile, masked: bool, interpret: bool) -> dict[str, Any]:
+def settings(tile: Tile, masked: bool, interpret: bool) -> dict[str, object]:
     function = keep if masked else None
     return {"mask_value": MASK_VALUE, "is_mqa": False, "config": config_of(tile, interpret), "mask_function": function}
 
