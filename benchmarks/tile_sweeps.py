@@ -56,9 +56,7 @@ SWEEPS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def plans_of(plan: Plan, option: str, workload: Workload) -> list[Plan]:
     rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    tiles = [
-        tile for tile in kernels[plan.kernel].candidate_tiles(rows) if tile.block_q * tile.block_kv <= MAX_TILE_SCORES
-    ]
+    tiles = [tile for tile in kernels[plan.kernel].candidate_tiles(rows) if tile.scores <= MAX_TILE_SCORES]
     found = [replace(plan, **{option: tile}) for tile in tiles]
     return [each for each in found if why_unsupported(each, workload, "cpu", 2) is None]
 

@@ -4,6 +4,7 @@ A name is looked up inside a function, so importing this module does not import 
 accepts stripectl's arguments, and is a probe: `stripectl doctor` runs all of them in a child process.
 """
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,6 +56,37 @@ def splash() -> Splash:
     except (ImportError, AttributeError) as error:
         raise missing_jax_names("kernel splash", "Try --kernel xla.", error) from error
     return Splash(library, MaskInfo, *backward)
+
+
+class Tokamax(NamedTuple):
+    """tokamax's splash attention: its module, the type of the arrays that describe a mask, and the kernel of each
+    pass."""
+
+    library: Any
+    MaskInfo: Any
+    forward: Any
+    backward: Any
+
+
+def tokamax() -> Tokamax:
+    """tokamax's splash attention. Its public function cannot give its log-sum-exp to the backward pass.
+
+    Raises:
+        Missing: it is not installed, or has no such functions.
+    """
+    try:
+        folder = "tokamax._src.ops.experimental.tpu.splash_attention"  # its package is optional
+        library = importlib.import_module(f"{folder}.splash_attention_kernel")
+        mask_info = importlib.import_module(f"{folder}.splash_attention_mask_info").MaskInfo
+        both = library._splash_attention_forward, library._splash_attention_bwd_dkv
+        accepts_arguments(both[0], {"mask_info", "config", "mask_function", "save_residuals", "fwd_mask_sparsity"})
+        accepts_arguments(both[1], {"logsumexp", "do", "di", "mask_info", "config", "dkv_mask_sparsity"})
+    except (ImportError, AttributeError) as error:
+        raise Missing(
+            f"kernel tokamax uses private names of tokamax, and this installation has others or none: {error}. Try pip "
+            "install 'stripectl[tokamax]', or --kernel pallas_tpu."
+        ) from error
+    return Tokamax(library, mask_info, *both)
 
 
 CUDNN_ARRAYS = ("query", "key", "value", "bias", "q_seqlen", "kv_seqlen", "q_offsets", "kv_offsets", "page_table_k")

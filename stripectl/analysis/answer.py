@@ -131,7 +131,8 @@ def schemes_phrase(plans: Sequence[Plan]) -> str:
 
 def tile_words(tile: Tile) -> str:
     """Queries by keys."""
-    return f"{tile.block_q} x {tile.block_kv}"
+    at_once = f" ({tile.block_kv_compute} at once)" if tile.block_kv_compute else ""
+    return f"{tile.block_q} x {tile.block_kv}{at_once}"
 
 
 def mesh_words(plan: Plan) -> str:

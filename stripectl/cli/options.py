@@ -96,7 +96,8 @@ PLAN = (
     ),
     click.option(
         "--tile",
-        help="Comma-separated tiles, 1024 or 2048x4096 (queries x keys), or all. [default: the kernel's]",
+        help="Comma-separated tiles: 1024, 2048x4096 (queries x keys), 2048x4096x512 (keys at once), or all. "
+        "[default: the kernel's]",
     ),
     click.option(
         "--unroll",

@@ -49,4 +49,4 @@ def _with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
         return replace(plan, tile=Tile(queries, keys))
     most, tile = max(kernel.min_default_rows(kind), sharding.rows // TILES_A_SIDE), kernel.default_tile(kind)
     fitting = kernel.largest_tile(Tile(min(tile.block_q, most), min(tile.block_kv, most)), keys)
-    return replace(plan, tile=fitting._replace(block_q=min(fitting.block_q, queries)))
+    return replace(plan, tile=fitting._replace(block_q=min(fitting.block_q, kernel.padded(queries))))

@@ -4,8 +4,10 @@ A folder's `__init__.py` describes the kernel (`about`), without JAX; its `kerne
 """
 
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +16,9 @@ from stripectl.util.files import Catalogue
 
 LANES = 128  # of a TPU's vector registers
 MIN_TILE_ROWS, MAX_TILE_ROWS = 128, 4096  # of a side worth trying: a TPU's matrix unit, and the papers' largest
+# A tile costs as much as its scores and OVERHEAD_ROWS more rows: splash on v5e takes 5 % more for a score in tiles of
+# 512 than in tiles of 1024 (benchmarks/README.md "Tiles of Pallas kernels").
+OVERHEAD_ROWS = 54
 LINEAR_FAMILIES = ("linear", "gated")  # kernels of linear attention: with a constant gate, or for a recurrence
 Capability = tuple[int, int]  # the compute capability of an NVIDIA GPU: 9.0 is (9, 0)
 # The tiles of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1).
@@ -40,15 +45,14 @@ def why_not_one_document(name: str, workload: Any) -> str | None:
     return None
 
 
-def why_unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported_by_pallas(name: str, workload: Any, kind: str) -> str | None:
     """Why a Pallas kernel for TPUs and whole sequences cannot run a plan, or None."""
     if kind != "tpu":
         return f"{name} runs on TPUs. Try --kernel xla."
-    if reason := why_not_whole_sequences(name, workload):
-        return reason
-    if plan.parts > 1 and workload.seq_len // plan.shards // plan.parts % LANES:
-        return f"{name} needs parts whose rows are multiples of {LANES}. Try a smaller parts."
-    return None
+    return why_not_whole_sequences(name, workload)
+
+
+count_padded_tiles = partial(count_tiles, padded=True)
 
 
 class PallasKernel(NamedTuple):
@@ -64,11 +68,12 @@ class PallasKernel(NamedTuple):
 
 class FusedHop(NamedTuple):
     """A hop inside a kernel: arrays of (B, K, S, H) travel to the next of `size` devices round a mesh axis while the
-    kernel computes."""
+    kernel computes. `padded`: the kernel pads the rows that it computes."""
 
     axis: str
     size: int
     arrays: Sequence[Any]
+    padded: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,12 @@ class Kernel:
     why_unsupported(workload, plan, kind, capability) -> why the kernel cannot run on such hardware, or None;
         `capability` is the compute capability of a GPU as (major, minor), None where it is not known.
     count_tiles(bands, tile) -> its tiles of a pair of shards, by kind.
+    keys_at_once(tile) -> the numbers of keys that it multiplies at once where a tile has two sides: one number, or one
+        under a mask and one without; None for a kernel whose tiles have no third side.
     min_default_rows(kind) -> the shortest side of a default tile, also for short shards: smaller tiles cost more than
         their better balance saves.
-    tile_multiple: above 1, the sides of a tile must be such multiples that divide the rows of a shard's piece.
+    tile_multiple: above 1, the sides of a tile must be such multiples. Where they do not divide the rows of a shard's
+        piece, the kernel pads the rows.
     counting_tile: for a library's kernel, which chooses its tiles itself: the tile in which its work is counted. A plan
         cannot name another tile, and a compiler does not know the workspace.
     rows_per_fetch: how many rows of tiles share a fetch of keys and values from memory, because they run at once.
@@ -130,6 +138,7 @@ class Kernel:
     default_tile: Callable[[str], Tile]
     why_unsupported: Callable[[Any, Any, str, Capability | None], str | None] = always_supported
     count_tiles: Callable[[list[MaskBlock], Tile], TileCount] = count_tiles
+    keys_at_once: Callable[[Tile], tuple[int, ...]] | None = None
     tile_multiple: int = 1
     min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS
     counting_tile: Tile | None = None
@@ -160,37 +169,73 @@ class Kernel:
 
     def largest_tile(self, tile: Tile, rows: int) -> Tile:
         """The largest tile, at most as large as `tile`, that the kernel can run on pieces of `rows` rows; the kernel's
-        smallest tile where there is none."""
-        unit, tile = self.tile_multiple, self.counting_tile or tile
+        smallest tile where there is none. A kernel that pads rows has sides whose tiles, padding included, cost
+        least."""
+        unit, tile, limit = self.tile_multiple, self.counting_tile or tile, self.padded(rows)
 
         def side(most: int) -> int:
-            sizes = range(min(most, rows) // unit * unit, 0, -unit)
-            return next((size for size in sizes if unit == 1 or rows % size == 0), unit)
+            largest = max(unit, min(most, limit) // unit * unit)
+            if unit == 1:
+                return largest
+            return min(range(largest, 0, -unit), key=lambda size: self.padded(rows, size) * (1 + OVERHEAD_ROWS / size))
 
-        return Tile(side(tile.block_q), side(tile.block_kv))
+        keys = side(tile.block_kv)
+        at_once = tile.block_kv_compute and math.gcd(keys, max(unit, tile.block_kv_compute // unit * unit))
+        return Tile(side(tile.block_q), keys, at_once)
+
+    def padded(self, rows: int, side: int | None = None) -> int:
+        """The rows of a piece, padded to a side of a tile, by default to the shortest; where the kernel pads none, the
+        rows themselves."""
+        unit = side or self.tile_multiple
+        return -(-rows // unit) * unit if self.tile_multiple > 1 else rows
+
+    def pads(self, tile: Tile, rows: int) -> bool:
+        """Whether the kernel pads pieces of `rows` rows to this tile."""
+        return self.tile_multiple > 1 and any(rows % side for side in tile.sides)
+
+    def full_name(self, tile: Tile) -> Tile:
+        """The tile with its third side: where the kernel has several, its number under a mask."""
+        if self.keys_at_once is None or tile.block_kv_compute:
+            return tile
+        return tile._replace(block_kv_compute=self.keys_at_once(tile)[0])
+
+    def shortest_name(self, tile: Tile) -> Tile:
+        """The tile without its third side, where the kernel multiplies as many keys at once by itself."""
+        two = tile._replace(block_kv_compute=None)
+        usual = self.keys_at_once and set(self.keys_at_once(two))
+        return two if usual == {tile.block_kv_compute} else tile
 
     def candidate_tiles(self, rows: int) -> list[Tile]:
-        """Tiles worth trying on pieces of `rows` rows: sides that are powers of two and that the kernel can run, and
-        the papers' tiles, which may not fit."""
+        """Tiles worth trying on pieces of `rows` rows: sides that are powers of two and that the kernel can run, the
+        smallest sides that give as many tiles, and the papers' tiles, which may not fit."""
         if self.keeps_all_scores:
             return [Tile(rows, rows)]
         if self.counting_tile:
             return [self.largest_tile(self.counting_tile, rows)]
-        sides = [2**n for n in range(min(MIN_TILE_ROWS, rows).bit_length() - 1, min(MAX_TILE_ROWS, rows).bit_length())]
-        fit = [side for side in sides if self.why_tile_unsupported(Tile(side, side), rows) is None]
+        most = self.padded(rows)
+        sides = [2**n for n in range(min(MIN_TILE_ROWS, most).bit_length() - 1, min(MAX_TILE_ROWS, most).bit_length())]
+        if self.tile_multiple > 1:
+            sides += [self.padded(-(-rows // -(-rows // side))) for side in (*sides, 2 * sides[-1])]
+        unsupported = self.why_tile_unsupported
+        fit = [side for side in sides if side <= MAX_TILE_ROWS and unsupported(Tile(side, side), rows) is None]
         return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPER_TILES]))
 
     def why_tile_unsupported(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
         """Why a tile, given as `option` of a plan, cannot run on pieces of `rows` rows, or None."""
-        unit = self.tile_multiple
+        unit, at_once = self.tile_multiple, tile.block_kv_compute
+        if at_once and not self.keys_at_once:
+            two = tile._replace(block_kv_compute=None)
+            return f"{self.name} multiplies all keys of a tile at once, so a tile has two sides. Try {option}={two}."
         if self.counting_tile and tile != self.largest_tile(tile, rows):
             return f"{self.name} chooses its tiles itself. Leave {option}={tile} out."
-        if unit == 1 or all(side % unit == 0 == rows % side for side in tile):
-            return None
-        pass_of = "" if option == "tile" else f"{option} "
-        need = f"{self.name} needs {pass_of}tiles of multiples of {unit} that divide the {rows} rows of a piece"
-        fitting = f"{tile} is not. Try {option}={self.largest_tile(tile, rows)}." if rows % unit == 0 else "none does."
-        return f"{need}; {fitting}"
+        fitting = self.largest_tile(tile, rows)
+        if any(side % unit for side in tile.sides):
+            pass_of = "" if option == "tile" else f"{option} "
+            return f"{self.name} needs {pass_of}tiles of multiples of {unit}; {tile} is not. Try {option}={fitting}."
+        if at_once and at_once % unit:
+            need = f"{self.name} multiplies a multiple of {unit} keys at once; {at_once} is not."
+            return f"{need} Try {option}={tile._replace(block_kv_compute=fitting.block_kv_compute)}."
+        return None
 
     def load(self) -> ModuleType:
         """The module that computes; imports JAX."""

@@ -52,17 +52,38 @@ class MaskBlock(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """The block of scores that a kernel computes at once: `2048x4096`; `1024` means `1024x1024`."""
+    """The block of scores for which a kernel fetches queries and keys: `2048x4096`; `1024` means `1024x1024`. The third
+    side, as in `2048x4096x512`, is the number of keys that the kernel multiplies at once; None is the kernel's usual
+    number."""
 
     block_q: int
     block_kv: int
+    block_kv_compute: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.block_q}x{self.block_kv}"
+        return "x".join(str(side) for side in self if side is not None)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """(queries, keys)."""
+        return self.block_q, self.block_kv
+
+    @property
+    def scores(self) -> int:
+        return self.block_q * self.block_kv
+
+    @property
+    def scores_at_once(self) -> int:
+        """The scores of the keys that are multiplied at once."""
+        return self.block_q * (self.block_kv_compute or self.block_kv)
 
     def distance(self, other: "Tile") -> float:
-        """The distance between two tiles, in the logarithms of their sides."""
-        return sum(abs(math.log2(a / b)) for a, b in zip(self, other, strict=True))
+        """The distance between two tiles, in the logarithms of their sides. Two third sides count where both are
+        known."""
+        pairs = [*zip(self.sides, other.sides, strict=True)]
+        if self.block_kv_compute and other.block_kv_compute:
+            pairs.append((self.block_kv_compute, other.block_kv_compute))
+        return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
 class TileCount(NamedTuple):
@@ -163,12 +184,15 @@ def column_tiles(
     return a, b, clip(earliest_end // tile.block_kv, b, clip(c, b, d)), d
 
 
-def count_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
+def count_tiles(bands: list[MaskBlock], tile: Tile, padded: bool = False) -> TileCount:
     """Tiles of a pair of shards by kind. `low` and `high` may be arrays over devices; the counts then are too. Limits
-    are at `tile_ends`."""
+    are at `tile_ends`. Where the kernel pads rows to the tile, a padded query is like any other."""
     whole = boundary = dead = visited = np.int64(0)
     for band in bands:
-        tile = Tile(min(tile.block_q, band.rows), min(tile.block_kv, band.cols))
+        if padded:
+            band = band._replace(rows=-(-band.rows // tile.block_q) * tile.block_q)
+        else:
+            tile = Tile(min(tile.block_q, band.rows), min(tile.block_kv, band.cols))
         rows, columns = -(-band.rows // tile.block_q), -(-band.cols // tile.block_kv)
         shape = np.broadcast_shapes(np.shape(band.low), np.shape(band.high))
         low, high, each = _distinct(band, tile, shape)

@@ -32,6 +32,7 @@ SEQUENCE_AXES = (*RING_AXES, "ulysses")  # devices of `ulysses` divide a shard, 
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
 STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, in addition to `tensor`
 MAX_TILE_ROWS_COUNTED = 2**22
+MAX_SIDE = 2**20  # of a tile
 MAX_SHARDS = 2**10  # of a plan, because every pair of shards is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked", "gated": "gated"}  # by family
@@ -199,18 +200,25 @@ def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def parse_tile(text: str) -> Tile:
-    """`2048x4096`, or `1024` for `1024x1024`.
+    """`2048x4096`, `1024` for `1024x1024`, or with the keys that are multiplied at once, `2048x4096x512`.
 
     Raises:
         BadInput: not a tile.
     """
-    match = re.fullmatch(r"(\d{1,7})(?:x(\d{1,7}))?", text.strip())
-    if (
-        not match
-        or not 1 <= min(int(match[1]), int(match[2] or match[1])) <= max(map(int, match.groups(match[1]))) <= 2**20
-    ):
-        raise BadInput(f"{text!r} is not a tile. Write 1024, or 2048x4096 (queries x keys).")
-    return Tile(int(match[1]), int(match[2] or match[1]))
+    match = re.fullmatch(r"(\d{1,7})(?:x(\d{1,7}))?(?:x(\d{1,7}))?", text.strip())
+    sides = [int(side) for side in match.groups() if side] if match else []
+    if not sides or not 1 <= min(sides) <= max(sides) <= MAX_SIDE:
+        raise BadInput(
+            f"{text!r} is not a tile. Write 1024, 2048x4096 (queries x keys), or 2048x4096x512 (and keys at once)."
+        )
+    tile = Tile(*(sides if len(sides) > 1 else sides * 2))
+    if tile.block_kv_compute and tile.block_kv % tile.block_kv_compute:
+        near = math.gcd(*tile.sides[1:], tile.block_kv_compute)
+        raise BadInput(
+            f"{text!r} is not a tile, because {tile.block_kv_compute} keys at once do not divide {tile.block_kv}. "
+            f"Try {tile._replace(block_kv_compute=near)}."
+        )
+    return tile
 
 
 def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:

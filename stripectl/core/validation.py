@@ -79,7 +79,7 @@ def _reasons(
     if reason := layout.why_unsupported(workload.seq_len, plan.shards):
         yield reason
     yield from _query_reasons(plan, layout, workload)
-    yield from _tile_reasons(plan, layout, sequence_sharding(workload, plan))
+    yield from _tile_reasons(plan, layout, kernel, sequence_sharding(workload, plan))
     yield from _row_reasons(plan, layout, workload)
     piece = workload.seq_len // plan.shards // layout.pieces
     tile = plan.tile or kernel.largest_tile(kernel.default_tile(kind), piece)
@@ -87,7 +87,7 @@ def _reasons(
         why_model_unsupported(plan, workload.sizes) if workload.passes == STEP else None,
         scheme.why_unsupported(workload, plan.axes),
         kernel.why_unsupported(workload, plan, kind, capability),
-        None if kernel.keeps_all_scores else kernel.why_tile_unsupported(tile, piece),
+        None if kernel.keeps_all_scores and not tile.block_kv_compute else kernel.why_tile_unsupported(tile, piece),
         plan.backward and kernel.why_tile_unsupported(plan.backward, piece, "backward"),
     ):
         if reason:
@@ -175,12 +175,12 @@ def why_model_unsupported(plan: Plan, model: Model) -> str | None:
     return "rotary positions need an even head_dim." if model.head_dim % 2 else None
 
 
-def _tile_reasons(plan: Plan, layout: Layout, sharding: SequenceSharding) -> Iterator[str]:
+def _tile_reasons(plan: Plan, layout: Layout, kernel: Kernel, sharding: SequenceSharding) -> Iterator[str]:
     piece, queries = sharding.key_piece, sharding.query_piece
     for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
-        if tile and (tile.block_q > queries or tile.block_kv > piece):
+        if tile and (tile.block_q > kernel.padded(queries) or tile.block_kv > kernel.padded(piece)):
             where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
-            most = str(piece) if queries == piece else f"{queries}x{piece}"
+            most = str(kernel.padded(piece)) if queries == piece else f"{queries}x{piece}"
             rows = f"{piece} rows" if queries == piece else f"{queries} queries and {piece} keys"
             yield f"the {name} {tile} is larger than the {rows} of a {where}. Try a tile of at most {most}."
         if tile and queries // tile.block_q * plan.shards > MAX_TILE_ROWS_COUNTED:

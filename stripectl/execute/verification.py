@@ -33,19 +33,23 @@ def tolerance(dtype: str, platform: str) -> float:
 def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     """The workload scaled down to a size that dense attention can compute, and the plan with tiles scaled in
     proportion: as many devices, the same layout and kernel, one key/value group per device, at least two tiles per
-    side."""
+    side. Where the kernel pads the plan's rows, it pads these rows too."""
     pieces, kernel = plan.shards * layouts[plan.layout].pieces, kernels[plan.kernel]
-    unit = math.lcm(kernel.tile_multiple, plan.sequence_devices // plan.shards, plan.parts)
+    divisor = math.lcm(plan.sequence_devices // plan.shards, plan.parts)
+    unit = math.lcm(kernel.tile_multiple, divisor)
     piece = -(-max(16, CHECKED_LEN // pieces) // unit) * unit
+    if plan.tile and any(kernel.pads(tile, workload.seq_len // pieces) for tile in plan.tiles.values()):
+        piece += divisor
     if kernel.keeps_all_scores:
         small = cut_workload(workload, plan, pieces * piece)
         return small, with_tile(replace(plan, tile=None), small, "cpu")
     assert plan.tile is not None
     backward = plan.backward or plan.tile
-    shrink = min(1.0, piece / 2 / max(*plan.tile, *backward))
+    shrink = min(1.0, piece / 2 / max(*plan.tile.sides, *backward.sides))
 
     def cut(tile: Tile) -> Tile:
-        return kernel.largest_tile(Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink)), piece)
+        smaller = Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink), tile.block_kv_compute)
+        return kernel.largest_tile(smaller, piece)
 
     small = cut_workload(workload, plan, pieces * piece)
     queries = sequence_sharding(small, plan).query_piece

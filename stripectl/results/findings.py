@@ -36,13 +36,15 @@ class Bound:
 @dataclass(frozen=True, kw_only=True)
 class TileTally(Sparse):
     """The number of tiles that a forward pass computes per head on all devices together, the number of useful scores in
-    them, and their share; `per_round[device][round]` counts tiles."""
+    them, and their share; `per_round[device][round]` counts tiles. A kernel that pads rows to its tile adds `padding`
+    rows to each device's share of the sequence."""
 
     computed: Count
     useful: Count
     efficiency: Amount
     tile: str | None = None
     per_round: tuple[tuple[Count, ...], ...] = ()
+    padding: Count = 0
 
     def __post_init__(self) -> None:
         if len({len(device) for device in self.per_round}) > 1:

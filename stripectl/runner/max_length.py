@@ -42,7 +42,7 @@ def length_step(plan: Plan, workload: Workload) -> int:
     """The shortest sequence that fills every device with whole tiles and holds the queries; the answer is a multiple of
     it."""
     tiles = [tile for _, _, each in layer_groups(workload, plan) for tile in (each.tile, each.backward) if tile]
-    sides = itertools.chain.from_iterable(tiles or [Tile(MIN_TILE_ROWS, MIN_TILE_ROWS)])
+    sides = itertools.chain.from_iterable(tile.sides for tile in tiles or [Tile(MIN_TILE_ROWS, MIN_TILE_ROWS)])
     piece = math.lcm(*sides, plan.sequence_devices // plan.shards)
     step = plan.shards * layouts[plan.layout].pieces * piece
     return step * -(-(workload.query_len or 1) // step)

@@ -46,7 +46,7 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
     every = workload.heads * workload.batch // alike
     computed //= every
     tile = plan.tile or Tile(1, 1)
-    useful, scores = workload.pairs, computed * tile.block_q * tile.block_kv
+    useful, scores = workload.pairs, computed * tile.scores
     if workload.attention == "linear":
         useful, scores = chunk_scores(workload, plan, tile)
     memory = hardware.figure("hbm_bytes")
@@ -57,12 +57,20 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
             computed=computed,
             useful=useful,
             efficiency=useful / scores if scores else 1.0,
+            padding=padded_rows(workload, plan, tile),
         ),
         bytes=dict(sent),
         bound=bounds(workload, plan),
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
     )
+
+
+def padded_rows(workload: Workload, plan: Plan, tile: Tile) -> int:
+    """The rows that padding to the tile adds to the queries of a shard, or, where more, to its keys."""
+    sharding, kernel = sequence_sharding(workload, plan), kernels[plan.kernel]
+    pieces = (sharding.query_piece, tile.block_q), (sharding.key_piece, tile.block_kv)
+    return sharding.layout.pieces * max(kernel.padded(rows, side) - rows for rows, side in pieces)
 
 
 def whole_rounds(rounds: Sequence[KernelCall]) -> list[list[int]]:
@@ -82,7 +90,7 @@ def whole_rounds(rounds: Sequence[KernelCall]) -> list[list[int]]:
 
 def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
     """(scores that the mask keeps, scores computed) of a shard with its own keys, for linear attention."""
-    bands, area = sequence_sharding(workload, plan).bands(0, 0), tile.block_q * tile.block_kv
+    bands, area = sequence_sharding(workload, plan).bands(0, 0), tile.scores
     counted = count_tiles(bands, tile)
     return int(count_pairs(bands) - counted.whole * area), int(counted.boundary * area)
 
@@ -117,7 +125,7 @@ def bounds(workload: Workload, plan: Plan) -> Bound:
     if layouts["contiguous"].why_unsupported(workload.seq_len, plan.shards):
         return Bound()
     slow, fast = (
-        float(ring_work(each, plan.shards, rows, workload.window, tile).critical_tiles * tile.block_q * tile.block_kv)
+        float(ring_work(each, plan.shards, rows, workload.window, tile).critical_tiles * tile.scores)
         for each in (layouts["contiguous"], layout)
     )
     layer = None

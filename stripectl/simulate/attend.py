@@ -3,7 +3,6 @@
 Devices along the axes that divide heads and batch are equal.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -51,11 +50,13 @@ class SimulatedAttend:
         self.clocks, self.sharding, self.tiles = clocks, sequence_sharding(workload, plan), tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
         self.score_bytes = {  # bytes of the scores that a call holds, by pass
-            passes: SCORE_BYTES
-            * self.kernel.saved_score_tiles.get(passes, 0)
-            * np.array([math.prod(tile) for tile in own])
+            passes: SCORE_BYTES * self.kernel.saved_score_tiles.get(passes, 0) * np.array([tile.scores for tile in own])
             for passes, own in tiles.items()
         }
+        padded = (
+            (passes, [self.kernel.pads(tile, self.sharding.key_piece) for tile in own]) for passes, own in tiles.items()
+        )
+        self.pads = {passes: np.array(each)[:, None] for passes, each in padded if any(each)}  # by pass and plan
         self.value_dim = workload.value_dim
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
         self.rounds_run = list[KernelCall]()
@@ -306,7 +307,19 @@ class SimulatedAttend:
         self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
         if moves := self.kernel.moved_bytes_per_element.get(passes):
             self.clocks.touch(share * moves * q.elements)
+        if (padded := self.pads.get(back)) is not None:
+            self._pad(back, q, padded, part[1])
         return self._advance(passes, cost, q, needs, tiles, share)
+
+    def _pad(self, passes: str, q: TimedArray, padded: np.ndarray, parts: int) -> None:
+        """The copies of a call that pads rows: its arguments are copied, and its float32 results too, once to be padded
+        and once without padding. `padded` says which plans pad."""
+        keys = 2 * q.elements * self.kv_heads // max(q.shape[HEADS], self.kv_heads) // parts
+        arguments, results = (1, 1) if passes == "forward" else (2, 1)  # of the size of the queries
+        held = (arguments * q.elements + keys) * self.itemsize + results * q.elements * ACCUMULATOR_BYTES
+        gradients = keys * ACCUMULATOR_BYTES if passes == "backward" else 0
+        self.clocks.ledger.beside(padded[:, 0] * (held + gradients))
+        self.clocks.touch(padded * 2 * (held + results * q.elements * ACCUMULATOR_BYTES + gradients))
 
     def _in_waves(
         self, passes: str, cost: TileCost, q: TimedArray, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]

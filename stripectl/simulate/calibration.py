@@ -53,7 +53,7 @@ def block_heads(workload: Workload) -> int:
 
 def blocks_for(tile: Tile) -> tuple[list[CalibrationBlock], CalibrationBlock]:
     """(blocks to fit, the block held out): 4k and 8k rows, or as many as hold four tiles where tiles are larger."""
-    scale = max(1, -(-4 * max(tile) // BLOCKS[1]))
+    scale = max(1, -(-4 * max(tile.sides) // BLOCKS[1]))
     fitted = [CalibrationBlock(rows * scale, band) for rows in BLOCKS for band in BANDS]
     return fitted, CalibrationBlock(HELD_OUT * scale, "causal")
 

@@ -229,11 +229,12 @@ class SimulatedComm:
         """A new array."""
         return TimedArray(shape, itemsize, ready, Allocation(self.ledger, math.prod(shape) * itemsize))
 
-    def touch(self, nbytes: float, *inputs: TimedArray) -> np.ndarray:
-        """When `nbytes` have been read and written in memory, with no compute at the same time."""
+    def touch(self, nbytes: float | np.ndarray, *inputs: TimedArray) -> np.ndarray:
+        """When `nbytes`, of all plans or by plan, have been read and written in memory, with no compute at the same
+        time."""
         start = np.maximum(self.now, latest(inputs)) if inputs else self.now
         self.now = start + nbytes / self.machine.memory_bytes_per_s
-        if nbytes and math.isfinite(self.machine.memory_bytes_per_s):
+        if np.any(nbytes) and math.isfinite(self.machine.memory_bytes_per_s):
             self.touched.append((start, self.now))
         return self.now
 

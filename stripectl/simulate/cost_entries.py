@@ -78,7 +78,7 @@ def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, P
         "v_head_dim": shape.heads.values,
         "dtype": shape.dtype,
         "mask": mask,
-        "seq_len": CANONICAL_TILES * max(tile),
+        "seq_len": CANONICAL_TILES * max(tile.sides),
     }
     kernel = kernels[shape.kernel].tile_costs_of or shape.kernel
     workload = Workload(**CANONICAL, **own, passes="forward-backward")
@@ -182,7 +182,7 @@ def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> 
     clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), kernels[shape.kernel].bundles
     if not clock or not program.cycles:
         return {}
-    area = shape.tile.block_q * shape.tile.block_kv
+    area = shape.tile.scores
     matmul = area * sum(shape.heads) / peak * clock if peak else 0.0  # the mean of matmuls with keys and with values
     found = {}
     for passes, cycles in program.cycles.items():

@@ -68,6 +68,11 @@ class CostTable:
         table = TableSource(table=self.name, made_by=self.compiler or self.source, interpolated_from=near or None)
         return PassCosts({passes: entry for passes, (entry, _) in found.items()}, source, table)
 
+    def tiles(self, shape: CostKey, passes: str) -> list[Tile]:
+        """The tiles with an entry for the kernel and dtype of a shape, with heads of any size."""
+        known = self.entries.get((shape.costs_of, shape.dtype), {})
+        return [tile for tiles in known.values() for tile in costs_of_pass(tiles, passes)]
+
     def cost(self, shape: CostKey, passes: str) -> tuple[CostEntry | Wave, str] | None:
         """(the entry of a pass, a description of the other shape it was derived from, or an empty text)."""
         known = self.entries.get((shape.costs_of, shape.dtype), {})
@@ -89,14 +94,29 @@ class CostTable:
         if isinstance(entry := next(iter(tiles.values())), Wave):
             return entry._replace(tile_s=entry.tile_s * wanted.keys / head.keys), near
         if shape.tile not in tiles:
-            closest = min(tiles, key=shape.tile.distance)
-            entry, near = (
-                interpolated_entry(tiles, closest, shape.tile),
-                ", ".join(filter(None, [f"tile {closest}", near])),
-            )
+            closest, entry = entry_near(tiles, shape.tile, kernels[shape.kernel])
+            near = ", ".join(filter(None, [f"tile {closest}", near]))
         else:
             entry = tiles[shape.tile]
         return entry.times(padded(wanted.keys) / padded(head.keys)), near
+
+
+def entry_near(known: Mapping[Tile, CostEntry], tile: Tile, kernel: Kernel) -> tuple[Tile, CostEntry]:
+    """(the nearest tile, the entry for a tile without one). It follows the trend along two sides; another number of
+    keys at once changes each cost as it does where it is known."""
+    usual = {each: entry for each, entry in known.items() if not each.block_kv_compute}
+
+    def by_sides(sides: Tile) -> CostEntry:
+        return usual.get(sides) or interpolated_entry(usual, min(usual, key=sides.distance), sides)
+
+    own = by_sides(Tile(*tile.sides))
+    wanted = kernel.full_name(tile)
+    closest = min(known, key=lambda each: wanted.distance(kernel.full_name(each)))
+    if not closest.block_kv_compute:
+        return closest, own
+    there = zip(known[closest], by_sides(Tile(*closest.sides)), strict=True)
+    factors = (with_it / without if without else 1.0 for with_it, without in there)
+    return closest, CostEntry(*(cost * factor for cost, factor in zip(own, factors, strict=True)))
 
 
 def costs_of_pass(tiles: Mapping[Tile, Mapping[str, Any]], passes: str) -> dict[Tile, Any]:
@@ -200,7 +220,7 @@ def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
     """The inputs of a plan's costs, by pass."""
     heads, recurrence = Heads(workload.head_dim, workload.value_dim), workload.recurrence if workload.gated else ""
     return {
-        passes: CostKey(plan.kernel, workload.dtype, heads, tile, recurrence)
+        passes: CostKey(plan.kernel, workload.dtype, heads, kernels[plan.kernel].shortest_name(tile), recurrence)
         for passes, tile in plan.tiles.items()
         if passes == "forward" or workload.passes != "forward"
     }

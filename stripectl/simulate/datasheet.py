@@ -107,7 +107,7 @@ def roofline(
 ) -> tuple[TileCost, TileCost]:
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
     its float32 accumulators once per call."""
-    element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
+    element, pairs = DTYPE_BYTES[workload.dtype], tile.scores
     touches, sharing = (kernel.score_touches, kernel.rows_per_fetch) if kernel else ({}, 1)
     if workload.gated:
         return gated_chunk_costs(workload, tile.block_kv, flops_per_s, memory_bytes_per_s)
@@ -144,7 +144,7 @@ def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | N
     if workload.passes != "forward":
         passes.append(("backward", roofline(workload, backward, math.inf, 1.0, kernel)[1], backward))
     done = sum(2 * matmul_elements(workload, each) for each, _, _ in passes)
-    return done / sum(cost.whole_s / (each.block_q * each.block_kv) for _, cost, each in passes)
+    return done / sum(cost.whole_s / (each.scores) for _, cost, each in passes)
 
 
 def chunk_costs(
@@ -155,7 +155,7 @@ def chunk_costs(
     size, element = workload.head_dim, DTYPE_BYTES[workload.dtype]
     keys = 2 * tile.block_kv * size * element / memory_bytes_per_s
     state = max(2 * tile.block_kv * size**2 / flops_per_s, keys)
-    scores = max(4 * tile.block_q * tile.block_kv * size / flops_per_s, keys)
+    scores = max(4 * tile.scores * size / flops_per_s, keys)
     accumulators = 2 * tile.block_q * size * ACCUMULATOR_BYTES / memory_bytes_per_s
     row = 2 * tile.block_q * size**2 / flops_per_s + accumulators
     return TileCost(state, scores, row_s=row), TileCost(3 * state, 3 * scores, row_s=3 * row)

@@ -50,8 +50,8 @@ def polynomial(costs: Mapping[Tile, float], side: int | None) -> Callable[[Tile]
     from scipy.optimize import nnls
 
     def terms(tile: Tile) -> list[float]:
-        q, kv = tile
-        return [1.0, float(q), float(kv), float(q) * kv] if side is None else [1.0, float(tile[side])]
+        q, kv = tile.sides
+        return [1.0, float(q), float(kv), float(q) * kv] if side is None else [1.0, float(tile.sides[side])]
 
     above = {tile: cost for tile, cost in costs.items() if cost > 0}
     if not above:

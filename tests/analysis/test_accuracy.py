@@ -9,6 +9,7 @@ from stripectl.analysis.accuracy.attention import attention_groups, attention_ro
 from stripectl.analysis.accuracy.meshes import as_jax_lays_it, mesh_orders, mesh_times, published_plans
 from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
 from stripectl.cli import main
+from stripectl.core.layout import Tile
 
 MAX_ERRORS = {("tpu7x", "backward"): (0.2, 0.37)}  # of others 15 % and 35 %
 
@@ -33,7 +34,7 @@ def test_backward_by_the_measured_kernel_is_predicted_from_other_lengths() -> No
 
 def test_pairs_of_a_measured_row_are_those_of_its_live_tiles() -> None:
     row = measured_kernel.kernel_rows()[0]
-    assert (row.q_len, row.heads, row.tile) == (4096, 32, (1024, 1024))
+    assert (row.q_len, row.heads, row.tile) == (4096, 32, Tile(1024, 1024, 1024))
     assert measured_kernel.pairs_in_tiles(row) == 32 * 10 * 1024**2
 
 

@@ -85,7 +85,7 @@ def test_tiles_are_counted_by_what_they_hold(
         cells = [keep[row : row + tile.block_q, col : col + tile.block_kv] for col in range(0, cols, tile.block_kv)]
         total += len(cells)
         live += sum(cell.any() for cell in cells)
-        whole += sum(cell.all() and cell.shape == tuple(tile) for cell in cells)
+        whole += sum(cell.all() and cell.shape == tile.sides for cell in cells)
         visited += any(cell.any() for cell in cells)
     counts = count_tiles([band], tile)
     assert counts.computed == live

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts
-from stripectl.core.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan
+from stripectl.core.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan, parse_tile
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
@@ -17,17 +18,25 @@ from stripectl.errors import BadInput
 WORK = Workload(seq_len=8192, heads=8, kv_heads=4, head_dim=64)
 
 
+def tile_of(queries: int, keys: int, parts: int | None) -> Tile:
+    """A tile whose keys are multiplied in so many parts."""
+    return Tile(queries, keys, None) if parts is None else Tile(queries, keys * parts, keys)
+
+
+TILES = st.builds(tile_of, st.integers(1, 8192), st.integers(1, 8192), st.one_of(st.none(), st.integers(1, 9)))
+
+
 @given(
     st.sampled_from(schemes.names()),
     st.sampled_from(layouts.names()),
     st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)),
-    st.one_of(st.none(), st.builds(Tile, st.integers(1, 8192), st.integers(1, 8192))),
+    st.one_of(st.none(), TILES),
     st.integers(1, 9),
     st.one_of(st.none(), st.integers(0, 4096)),
     st.sampled_from(REMAT),
     st.sampled_from(ZERO),
     st.sampled_from(STATES),
-    st.one_of(st.none(), st.builds(Tile, st.integers(1, 8192), st.integers(1, 8192))),
+    st.one_of(st.none(), TILES),
 )
 def test_what_is_printed_parses(
     scheme: str,
@@ -65,6 +74,10 @@ def test_defaults_and_short_forms() -> None:
         "ring@ring=-1",
         "ring@tile=0",
         "ring@tile=axb",
+        "ring@tile=8x8x8x8",
+        "ring@tile=8x8x0",
+        "ring@tile=8x8x16",
+        "ring@tile=8x12x8",
         "ring@x=1",
         "ring;",
         "ring@ring=4,tile=8,tile=9",
@@ -187,6 +200,23 @@ def test_chunks_divide_the_rows_of_a_shard() -> None:
 
 def test_a_plan_that_can_run_has_no_reason() -> None:
     assert why_unsupported(parse_plan("ring/zigzag@ring=4,tensor=2,tile=512"), WORK, "cpu", 8) is None
+
+
+def test_a_tile_may_say_how_many_keys_are_multiplied_at_once() -> None:
+    plan = parse_plan("ring@ring=8,tile=256x512x128,backward=256x512x256")
+    assert str(plan) == "ring/striped/xla@ring=8,tile=256x512x128,backward=256x512x256"
+    assert plan.tiles == {"forward": Tile(256, 512, 128), "backward": Tile(256, 512, 256)}
+    assert (plan.tiles["forward"].sides, plan.tiles["forward"].scores) == ((256, 512), 256 * 512)
+    with pytest.raises(BadInput, match=r"384 keys at once do not divide 512\. Try 256x512x128\."):
+        parse_tile("256x512x384")
+
+
+def test_equal_tiles_of_a_kernel_have_one_name() -> None:
+    own = kernels["pallas_tpu"]
+    assert own.shortest_name(Tile(1024, 1024, 512)) == own.shortest_name(Tile(1024, 1024)) == Tile(1024, 1024)
+    assert own.shortest_name(Tile(1024, 768, 256)) == Tile(1024, 768)  # 512 does not divide 768
+    assert own.shortest_name(Tile(1024, 1024, 256)) == Tile(1024, 1024, 256)
+    assert kernels["splash"].shortest_name(Tile(1024, 1024, 512)) == Tile(1024, 1024, 512)  # 1024 without a mask
 
 
 def test_default_tiles_leave_enough_of_them_to_balance_and_are_not_too_small_for_the_hardware() -> None:

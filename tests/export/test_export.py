@@ -17,7 +17,7 @@ from stripectl.export.integration import Job, integrations, usage_of
 from stripectl.export.integrations import maxtext
 from stripectl.export.integrations.maxtext import per_device
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.kernels.splash.kernel import COMPUTE
+from stripectl.kernels.splash import COMPUTE
 from stripectl.results.measurement import Measurement
 
 TARGETS = ("v5p:2x2x4", "2*v5p:2x2x2", "h100:8", "2*h100:8")

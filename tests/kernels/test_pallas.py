@@ -14,7 +14,7 @@ import stripectl.compat as compat
 from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, Window, layouts
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
@@ -38,12 +38,15 @@ FACTORS = {
     "kv_heads": [4, 2],
     "batch": [1, 2],
     "devices": [1, 2, 4],
+    "tile": ["128x128", "128x256x128"],
+    "odd_rows": [0, 22],  # of a shard, beyond a multiple of the tile
 }
 
 
-def case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> tuple[Workload, Plan]:
+def case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices, tile, odd_rows) -> tuple:
     workload = Workload(
-        seq_len=256 * devices,
+        seq_len=(layouts[layout].pieces * max(256 // layouts[layout].pieces, parse_tile(tile).block_kv) + odd_rows)
+        * devices,
         batch=batch,
         heads=4,
         kv_heads=kv_heads,
@@ -53,12 +56,12 @@ def case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, device
         passes=passes,
     )
     mesh = on_devices(scheme, devices).mesh
-    return workload, replace(parse_plan(f"{scheme}/{layout}/{kernel}@tile=128"), mesh=mesh)
+    return workload, replace(parse_plan(f"{scheme}/{layout}/{kernel}@tile={tile}"), mesh=mesh)
 
 
 def legal(case: tuple) -> bool:
     workload, plan = case_of(*case)
-    return why_unsupported(plan, workload, "tpu") is None and plan.devices == case[-1]
+    return why_unsupported(plan, workload, "tpu") is None and plan.devices == case[-3]
 
 
 def pairs_of_case(case: tuple) -> set:
@@ -80,8 +83,10 @@ COVER = in_parts(covering(CASES, pairs_of_case), methods_of_case)
 
 
 @pytest.mark.parametrize(tuple(FACTORS), [pytest.param(*case, marks=marks) for case, marks in COVER])
-def test_equals_dense_attention(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> None:
-    check(*case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices))
+def test_equals_dense_attention(
+    kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices, tile, odd_rows
+) -> None:
+    check(*case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices, tile, odd_rows))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +141,11 @@ ALIKE = {
 
 
 def rectangles(kind: str) -> list[MaskBlock]:
+    return squares(*ALIKE[kind])
+
+
+def squares(side: int, rows: list[list[tuple[int, int]]]) -> list[MaskBlock]:
     """Squares in rows and columns, which meet the same queries or keys."""
-    side, rows = ALIKE[kind]
     return [
         MaskBlock(i * side, j * side, side, side, *band) for i, row in enumerate(rows) for j, band in enumerate(row)
     ]
@@ -167,6 +175,48 @@ def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, 
     monkeypatch.setattr(lines, "LISTED", listed)
     check_rectangles("pallas_tpu", rectangles(kind), Tile(128, 128))
     assert not compat.pallas_interpreter().races.races_found
+
+
+ODD = {
+    "whole": squares(300, [[(-UNBOUNDED, UNBOUNDED)]]),
+    "causal": squares(300, [[(-UNBOUNDED, 0)]]),
+    "zigzag": squares(150, [[(-UNBOUNDED, 0), (-UNBOUNDED, -UNBOUNDED)], [(-UNBOUNDED, UNBOUNDED), (-UNBOUNDED, 0)]]),
+    "more queries than keys": [MaskBlock(0, 0, 300, 131, -UNBOUNDED, 40)],
+    "fewer queries than keys": [MaskBlock(0, 0, 131, 300, -UNBOUNDED, 40)],
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kind", ODD)
+def test_rows_that_no_tile_divides_are_padded(kernel: str, kind: str) -> None:
+    check_rectangles(kernel, ODD[kind], Tile(128, 256 if kind == "whole" else 128))
+
+
+@pytest.mark.parametrize(("kind", "lines_of_dq"), [("whole", 2), ("zigzag", 3), ("causal", 1)])
+def test_stripes_that_do_not_divide_the_lines_end_in_dead_lines(monkeypatch, kind: str, lines_of_dq: int) -> None:
+    """Three lines in stripes of two, four in stripes of two, and three in stripes of one."""
+    monkeypatch.setattr(kernels["pallas_tpu"].load(), "DQ_BYTES", 2 * lines_of_dq * 128 * 128 * 4)
+    check_rectangles("pallas_tpu", ODD[kind], Tile(128, 128))
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_padded_tiles_are_counted_as_they_run(monkeypatch, kind: str) -> None:
+    from jax.experimental.pallas import tpu
+
+    steps = []
+
+    def record(token, point, core):
+        steps.append(point)
+        return token
+
+    module, bands, tile = kernels["pallas_tpu"].load(), ODD[kind], Tile(128, 128)
+    monkeypatch.setattr(lines, "INTERPRET", tpu.InterpretParams(grid_point_recorder=record))
+    rows, cols = max(b.row + b.rows for b in bands), max(b.col + b.cols for b in bands)
+    q, k, each = jnp.ones((1, 1, rows, 64)), jnp.ones((1, 1, cols, 64)), jnp.zeros((1, 1, rows))
+    jax.block_until_ready(module.forward(q, k, k, (q, each, each), bands, tile))
+    assert len(steps) == int(kernels["pallas_tpu"].count_tiles(bands, tile).computed)
+    jax.block_until_ready(module.backward(q, k, k, q, each, each, q, bands, tile))
+    assert len(steps) == 2 * int(kernels["pallas_tpu"].count_tiles(bands, tile).computed)
 
 
 SHARES = [
@@ -233,9 +283,16 @@ def test_splash_lists_no_more_tiles_than_scalar_memory_holds(plan: str, rows: in
         ("ring/striped/pallas_tpu@ring=8", "gpu", "pallas_tpu runs on TPUs. Try --kernel xla."),
         ("ring/striped/pallas_tpu@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
         ("ring/striped/splash@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
-        ("ring/striped/splash@ring=8,tile=384", "tpu", "divide the 1024 rows of a piece; 384x384 is not. Try tile=256"),
-        ("ring/striped/splash@ring=128", "tpu", "divide the 64 rows of a piece; none does."),
-        ("ring/striped/splash@ring=8,tile=128,backward=384", "tpu", "splash needs backward tiles of multiples of 128"),
+        ("ring/striped/pallas_tpu@ring=8,tile=128x256x64", "tpu", "a multiple of 128 keys at once; 64 is not. Try"),
+        ("ring/striped/pallas_tpu@ring=8,tile=128,backward=128x256x64", "tpu", "Try backward=128x256x128."),
+        ("ring/striped/pallas_tpu@ring=8,tile=128x256x128,backward=256x256x256", "tpu", None),
+        ("ring/striped/splash@ring=8,tile=128x256x128", "tpu", None),
+        ("ring/striped/xla@ring=8,tile=128x256x128", "tpu", "so a tile has two sides. Try tile=128x256."),
+        ("rsa/contiguous/dense@ring=8,tile=256x256x128", "tpu", "so a tile has two sides. Try tile=256x256."),
+        ("ring/striped/splash@ring=8,tile=384", "tpu", None),
+        ("ring/striped/splash@ring=8,tile=1152", "tpu", "larger than the 1024 rows of a shard"),
+        ("ring/striped/splash@ring=128", "tpu", None),
+        ("ring/striped/splash@ring=8,tile=128,backward=130", "tpu", "splash needs backward tiles of multiples of 128"),
         ("ring/zigzag/splash@ring=8,tile=512x256", "tpu", None),
     ],
 )

@@ -26,8 +26,11 @@ from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.request import Request
-from stripectl.runner.tuning.candidates import TileSearch, forward_cases
+from stripectl.runner.tuning.candidates import TileSearch, forward_cases, searched_tiles
 from stripectl.runner.tuning.search import tune
+from stripectl.simulate.cost_entries import CostKey, Heads
+from stripectl.simulate.cost_tables import table_of
+from stripectl.simulate.keys_at_once import cost_of_scores
 from stripectl.workers.worker_group import WorkerGroup
 from tests.robustness.test_faults import children
 
@@ -87,9 +90,26 @@ def test_candidates_come_from_the_kernel_and_the_block() -> None:
     assert tiles[0] == Tile(1024, 1024) and len(tiles) == len(set(tiles)) == 36
     assert {Tile(2048, 4096), Tile(2048, 2048), Tile(128, 4096)} <= set(tiles)
     assert kernels["xla"].candidate_tiles(64) == [Tile(64, 64), Tile(2048, 4096), Tile(2048, 2048)]
-    assert kernels["splash"].candidate_tiles(384)[0] == Tile(128, 128) and Tile(256, 256) not in kernels[
-        "splash"
-    ].candidate_tiles(384)
+    odd = kernels["splash"].candidate_tiles(384)  # 256 pads 128 rows, 384 pads none
+    assert odd[0] == Tile(128, 128) and {Tile(256, 256), Tile(384, 384)} <= set(odd)
+    padded = kernels["pallas_tpu"].candidate_tiles(18_900)  # 1920 pads 300 rows and 2048 pads 1,580
+    assert {Tile(1024, 1024), Tile(1920, 1920), Tile(2048, 2048), Tile(3840, 512)} <= set(padded)
+
+
+def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() -> None:
+    place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/striped/pallas_tpu@ring=4")
+    work = Workload(seq_len=2**16, heads=4, kv_heads=4, head_dim=128, passes="forward-backward")
+    found = searched_tiles(plan, work, place, "backward")
+    usual = tiles_for(plan, work, "tpu")
+    assert found[0] == usual[0] and len(found) <= len(usual) + 1
+    assert {tile.sides for tile in found} == {tile.sides for tile in usual}
+    table, named = table_of("tpu7x"), next(tile for tile in found if tile.block_kv_compute)
+    assert table
+    shapes = (CostKey("pallas_tpu", "bfloat16", Heads(128, 128), tile) for tile in (named, Tile(*named.sides)))
+    best, own = (cost_of_scores(table, shape, "backward", masked=False) for shape in shapes)
+    assert best and own and best < own
+    other = parse_plan("ring/striped/xla@ring=4")
+    assert searched_tiles(other, work, place, "backward") == tiles_for(other, work, "tpu")
 
 
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:

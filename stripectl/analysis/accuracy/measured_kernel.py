@@ -39,7 +39,7 @@ def kernel_rows() -> list[PublishedTime]:
 def pairs_in_tiles(row: PublishedTime) -> float:
     """Pairs of a query and a key in the tiles of a causal mask that hold a live pair, over all query heads."""
     assert row.tile and row.q_len == row.kv_len
-    down, across = row.tile
+    down, across = row.tile.sides
     computed = sum(-(-(top + down) // across) for top in range(0, row.q_len, down))
     return float(row.batch * row.heads * computed * down * across)
 

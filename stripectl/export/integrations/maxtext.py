@@ -5,6 +5,7 @@
 import math
 from typing import Any
 
+from stripectl.core.kernel import kernels
 from stripectl.core.plan import AXES, BATCH_AXES
 from stripectl.core.workload import STEP
 from stripectl.errors import BadInput
@@ -15,6 +16,7 @@ from stripectl.util.json import Json
 
 VERSION = "0.2.5"
 FLAGS = {"data": "data", "fsdp": "fsdp", "ring": "context", "ulysses": "context_usp_ulysses", "tensor": "tensor"}
+TILED = ("splash", "pallas_tpu", "tokamax")  # kernels whose tiles are splash's too
 KV_COMPUTE = 512  # keys that stripectl's splash multiplies at once under a mask
 COMMAND = "python3 -m maxtext.trainers.pre_train.train"
 
@@ -171,24 +173,23 @@ def _kernel(job: Job) -> dict[str, Json]:
         found["ring_scan_unroll"] = 0 if plan.unroll >= plan.size("ring") - 1 else plan.unroll
     if not tokamax:
         found["sa_use_fused_bwd_kernel"] = plan.kernel == "pallas_tpu"
-    if plan.tile is None or plan.kernel not in ("splash", "pallas_tpu"):
+    if plan.tile is None or plan.kernel not in TILED:
         return found
-    (q, kv), (back_q, back_kv) = plan.tiles["forward"], plan.tiles["backward"]
+    tile, back, kernel = plan.tiles["forward"], plan.tiles["backward"], kernels[plan.kernel]
     for prefix in ("", "eval_"):
         found |= {
-            f"{prefix}sa_block_q": q,
-            f"{prefix}sa_block_kv": kv,
-            f"{prefix}sa_block_kv_compute": _compute_block(kv),
+            f"{prefix}sa_block_q": tile.block_q,
+            f"{prefix}sa_block_kv": tile.block_kv,
+            f"{prefix}sa_block_kv_compute": kernel.full_name(tile).block_kv_compute,
         }
-    found |= {"sa_block_q_dkv": back_q, "sa_block_kv_dkv": back_kv, "sa_block_kv_dkv_compute": _compute_block(back_kv)}
+    found |= {
+        "sa_block_q_dkv": back.block_q,
+        "sa_block_kv_dkv": back.block_kv,
+        "sa_block_kv_dkv_compute": kernel.full_name(back).block_kv_compute,
+    }
     if not tokamax and plan.kernel == "splash":
-        found |= {"sa_block_q_dq": back_q, "sa_block_kv_dq": back_kv}
+        found |= {"sa_block_q_dq": back.block_q, "sa_block_kv_dq": back.block_kv}
     return found
-
-
-def _compute_block(block: int) -> int:
-    """Keys that are multiplied at once: a whole block may need more memory than a core has."""
-    return KV_COMPUTE if block % KV_COMPUTE == 0 else block
 
 
 def _notes(job: Job, m: Measurement) -> list[str]:
@@ -208,7 +209,7 @@ def _notes(job: Job, m: Measurement) -> list[str]:
 
 def _tpu_notes(job: Job) -> list[str]:
     plan, name, notes = job.plan, strategy(job), list[str]()
-    if plan.kernel not in ("splash", "pallas_tpu"):
+    if plan.kernel not in TILED:
         notes.append(
             f"{plan.kernel} was timed, but MaxText runs splash, with blocks of 512 unless you set sa_block_ flags."
         )
@@ -221,7 +222,7 @@ def _tpu_notes(job: Job) -> list[str]:
             "MaxText's Tokamax kernel fuses its backward pass (5 matmuls per tile), while the timed splash kernel has "
             "two passes (7 matmuls), so backward times and tiles do not transfer."
         )
-    if plan.kernel == "splash":
+    if plan.kernel == "splash" and plan.tile and not plan.tile.block_kv_compute:
         notes.append(f"sa_block_kv_compute is {KV_COMPUTE}, as timed under a mask; whole tiles were timed with 1024.")
     if name in ("ring", "usp"):
         notes.append(f"MaxText's ring has {plan.size('ring')} hops; the timed plan has one hop less.")

@@ -1,28 +1,30 @@
 """pallas_tpu: stripectl's own Pallas attention for TPUs, with any band.
 
 Its grid holds live tiles only, whole tiles run without a mask, and the state of a row is read and written in place. The
-sides of a tile are multiples of a TPU's 128 lanes and divide the rows of a shard's piece.
+sides of a tile are multiples of a TPU's 128 lanes; rows of a shard's piece that they do not divide are padded.
 """
 
+import math
 from functools import partial
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, why_unsupported_by_pallas
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
 from stripectl.core.layout import Tile
 
 # 2048x2048 takes 2 to 6 % fewer bundles per score, but more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
 # kernels".
 DEFAULT = Tile(1024, 1024)
 MIN_DEFAULT_ROWS = 512
+COMPUTE = 512  # keys that are multiplied at once, where the plan does not say
 INDEX_BITS = 14  # for a tile's place in its line, and for a line's number
 
 
 def why_unsupported(name: str, workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     """Why `name`, a kernel with a list of tiles, cannot run a plan, or None."""
-    if reason := why_unsupported_by_pallas(name, workload, plan, kind):
+    if reason := why_unsupported_by_pallas(name, workload, kind):
         return reason
     rows, most = workload.seq_len // plan.shards, 2**INDEX_BITS
-    if any(tile and rows // min(tile) > most for tile in (plan.tile, plan.backward)):
+    if any(tile and rows // min(tile.sides) > most for tile in (plan.tile, plan.backward)):
         return f"{name} lists at most {most:,} tiles per side of a shard; this one has {rows:,} rows. Try larger tiles."
     return None
 
@@ -33,6 +35,8 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULT,
     why_unsupported=partial(why_unsupported, "pallas_tpu"),
+    keys_at_once=lambda tile: (math.gcd(tile.block_kv, COMPUTE),),
+    count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
     moved_bytes_per_element={"forward": 4, "backward": 4},  # the scaled queries

@@ -13,11 +13,13 @@ COLLECTIVE = 7  # an id that no other kernel uses; all hops share it, because al
 
 
 class RemoteHop(NamedTuple):
-    """A kernel's part in a hop: `rows` of each array (L, S, H), and how many copies have left and arrived."""
+    """A kernel's part in a hop, if it has one: `rows` of each array (L, S, H), and how many copies have left and
+    arrived."""
 
     axis: str
     size: int
     rows: tuple
+    takes_part: Any
     sources: Sequence[Any]
     targets: Sequence[Any]
     gone: Any
@@ -36,7 +38,8 @@ class RemoteHop(NamedTuple):
         there are tiles at all."""
         (core, h, step, g), (_, heads, steps, group) = map(pl.program_id, range(4)), map(pl.num_programs, range(4))
         done = (h * steps + step) * group + g
-        first, last = (core == 0) & (done == 0), (core == 0) & (done == heads * steps * group - 1)
+        own = self.takes_part & (core == 0)
+        first, last = own & (done == 0), own & (done == heads * steps * group - 1)
         pl.when(first)(self.offer)
         pl.when(lives)(compute)
         pl.when(first)(self.send)

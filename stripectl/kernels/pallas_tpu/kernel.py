@@ -23,6 +23,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.kernel import LANES, FusedHop
+from stripectl.core.layout import Tile
+from stripectl.kernels.pallas_tpu import COMPUTE
 from stripectl.kernels.pallas_tpu.accumulators import Accumulators
 from stripectl.kernels.pallas_tpu.lines import (
     BEGINS,
@@ -34,12 +36,12 @@ from stripectl.kernels.pallas_tpu.lines import (
     place_of,
     visit_stripes,
 )
+from stripectl.kernels.pallas_tpu.padding import padding_of
 from stripectl.kernels.xla.kernel import LOG2_E
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
 DROPPED = -2.4e38  # a score that the mask drops, far below the maximum of no scores
 MIN_LOG_SUM_EXP = -1e38  # of a row, so that a dropped score is far below it too
-COMPUTE = 512  # keys that are multiplied at once, out of the block_kv that is fetched
 DQ_BYTES = 4 * 2**20  # VMEM for dQ; a v4 core has 16 MiB in total
 ABT, AB, ATB = ((1,), (1,)), ((1,), (0,)), ((0,), (0,))  # the dimensions that a product sums over
 
@@ -56,6 +58,11 @@ def broadcast_lanes(x_TC, width):
     return (x_TC if copies == 1 else jnp.tile(x_TC, (1, copies)))[:, :width]
 
 
+def keys_at_once(tile: Tile) -> int:
+    """Keys that are multiplied at once, out of the block_kv that is fetched."""
+    return tile.block_kv_compute or math.gcd(tile.block_kv, COMPUTE)
+
+
 def column(x_1T):
     """(1, T) as (T, LANES), the same in every lane."""
     return jnp.broadcast_to(x_1T, (LANES, x_1T.shape[1])).T
@@ -68,12 +75,15 @@ def by_case(listed: TileList, step, compute: Callable) -> None:
 
     @pl.when(masked)
     def boundary():
-        low, high = listed.band(step)
+        (low, high), left = listed.band(step), listed.keys_left(step)
 
         def mask(scores, at):
             down, right = (lax.broadcasted_iota(jnp.int32, scores.shape, axis) + at[axis] for axis in (0, 1))
             distance = right - down
-            return jnp.where((distance >= low) & (distance <= high), scores, DROPPED)
+            kept = (distance >= low) & (distance <= high)
+            if left is not None:
+                kept &= (down if listed.by_columns else right) < left
+            return jnp.where(kept, scores, DROPPED)
 
         compute(mask)
 
@@ -96,7 +106,7 @@ def forward_kernel(at, listed, q, k, v, *refs, tile):
         total[g] = jnp.where(first_lane, column(summed[...]), 0)
 
     def compute(mask):
-        at_once = math.gcd(tile.block_kv, COMPUTE)
+        at_once = keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             k_SH, v_SH = k[at : at + at_once], v[at : at + at_once]
             s_TS = mask(dot(q[g], k_SH, ABT), (0, at))
@@ -144,7 +154,7 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
         dk[...] *= LOG2_E
 
     def compute(mask):
-        own, at_once = pl.ds((along - listed.corner[1]) * tile.block_q, tile.block_q), math.gcd(tile.block_kv, COMPUTE)
+        own, at_once = pl.ds((along - listed.corner[1]) * tile.block_q, tile.block_q), keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             keys = slice(at, at + at_once)
             p_ST = jnp.exp2(mask(dot(k[keys], q[...], ABT), (at, 0)) - lse[...])
@@ -207,20 +217,20 @@ def shaped(found, likes) -> tuple:
 
 def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: FusedHop | None = None):
     """The state; with a hop (state, the arrays that arrived)."""
-    heads = k_BKSH.shape[1]
-    q, *carried = (fold_heads(x, heads) for x in (scaled_queries(q_BNTH), *state))
-    k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
+    heads, stripes = k_BKSH.shape[1], in_stripes(bands, tile)
+    queries, keys, hop = padding_of(bands, stripes, tile, hop)
+    q, *carried = (fold_heads(queries.pad(x), heads) for x in (scaled_queries(q_BNTH), *state))
+    k, v = (keys.pad(x).reshape(-1, keys.end, x.shape[3]) for x in (k_BKSH, v_BKSH))
     group, rows = q.shape[1], tile.block_q
     slots, copied = slots_of((group, rows, v.shape[2]), *[(group, 1, rows)] * 2)
     scratch = [*slots, *[vmem(group, rows, LANES)] * 2, *copied]
-    stripes = in_stripes(bands, tile)
 
     def run(stripe, carried):
         lines, name = TileGrid(stripe, tile, by_columns=False), kernel_name("stripectl_forward", hop, stripes)
         return lines.run(forward_kernel, name, "queries keys keys", scratch, (q, k, v), carried, hop)
 
     after = visit_stripes(stripes, run, (*carried, *received(hop)))
-    found = shaped(after[: len(state)], state)
+    found = queries.unfolded(after[: len(state)], state)
     return (found, shaped(after[len(state) :], hop.arrays)) if hop else found
 
 
@@ -228,11 +238,12 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     """(dq, dk, dv); with a hop ((dq, dk, dv), the arrays that arrived)."""
     heads, dtype = k_BKSH.shape[1], q_BNTH.dtype
     lse = jnp.maximum(lse_BNT * LOG2_E, MIN_LOG_SUM_EXP)
-    queries = scaled_queries(q_BNTH), dout_BNTH.astype(dtype), lse, delta_BNT, dq_BNTH
-    q, dout, lse, delta, dq = (fold_heads(x, heads) for x in queries)
-    k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
-    group, width = q.shape[1], q.shape[3]
+    group, width = q_BNTH.shape[1] // heads, q_BNTH.shape[3]
     stripes = in_stripes(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
+    queries, keys, hop = padding_of(bands, stripes, tile, hop)
+    of_queries = scaled_queries(q_BNTH), dout_BNTH.astype(dtype), lse, delta_BNT, dq_BNTH
+    q, dout, lse, delta, dq = (fold_heads(queries.pad(x), heads) for x in of_queries)
+    k, v = (keys.pad(x).reshape(-1, keys.end, x.shape[3]) for x in (k_BKSH, v_BKSH))
     slots, copied = slots_of((tile.block_kv, width), (tile.block_kv, v.shape[2]))
     scratch = [*slots, vmem(group, stripes.low.shape[1] * stripes.rows, width), pltpu.SemaphoreType.DMA, *copied]
     kernel = partial(backward_kernel, scale=width**-0.5)
@@ -244,5 +255,6 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
     grads = visit_stripes(stripes, run, (dq, *zeros, *received(hop)))
-    found = shaped(map(keep_float32, grads[:3]), (q_BNTH, k_BKSH, v_BKSH))
+    dq, *dkv = map(keep_float32, grads[:3])
+    found = *queries.unfolded([dq], [q_BNTH]), *keys.unfolded(dkv, (k_BKSH, v_BKSH))
     return (found, shaped(grads[3:], hop.arrays)) if hop else found

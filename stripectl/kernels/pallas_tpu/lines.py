@@ -1,5 +1,8 @@
 """A kernel's grid: the live tiles of a pair of shards, listed before it runs by arithmetic on the bands.
 
+Rows that the tile does not divide are padded to it (`padding`). Tiles of padded queries are computed like others; tiles
+with the last key are masked, and drop the padded keys.
+
 A line is a row of tiles through all adjacent rectangles, or, by columns, a column of tiles. Its accumulators are read
 once and written once, so copies never conflict. Lines without a live tile are omitted, and the other lines numbered. An
 entry of the list says which tile of which line it is, whether it begins or ends its line, and whether it needs a mask.
@@ -31,10 +34,15 @@ INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rul
 INTERPRET_HOPS: Any = pltpu.InterpretParams()  # devices wait for each other, because their grids differ in length
 
 
+def tiles_of(bands: MaskBlock, tile: Tile) -> tuple[int, int]:
+    """(rows of tiles, columns of tiles) of a rectangle."""
+    return -(-bands.rows // tile.block_q), -(-bands.cols // tile.block_kv)
+
+
 def live_tiles(bands: MaskBlock, tile: Tile) -> tuple[Any, Any, Any]:
     """(entries, count, lines): the live tiles of P x Q rectangles (low and high are (P, Q)), line by line, and the
     ascending numbers of the lines that have live tiles, with a smaller number behind the last."""
-    beside, rows, cols = bands.low.shape[1], bands.rows // tile.block_q, bands.cols // tile.block_kv
+    beside, (rows, cols) = bands.low.shape[1], tiles_of(bands, tile)
     spread = bands._replace(low=bands.low[:, None], high=bands.high[:, None])
     index = jnp.arange(rows, dtype=jnp.int32)[:, None]
     first, last = row_tiles(spread, tile)
@@ -48,7 +56,7 @@ def live_tiles(bands: MaskBlock, tile: Tile) -> tuple[Any, Any, Any]:
     part = jnp.minimum(behind, ends.size - 1).astype(jnp.int32)
     line = part // beside
     along = jnp.minimum((a - ends + live.reshape(-1))[part] + step, beside * cols - 1)
-    masked = (along < b[part]) | (along >= c[part])
+    masked = (along < b[part]) | (along >= c[part]) | ((line % rows + 1) * tile.block_q > bands.rows)
     flags = masked * MASKED + (step == (line_ends - in_line)[line]) * BEGINS + (step == line_ends[line] - 1) * ENDS
     number = jnp.maximum(jnp.cumsum(in_line > 0) - 1, 0)
     (lines,) = jnp.nonzero(in_line, size=in_line.size + 1, fill_value=-1)
@@ -75,7 +83,8 @@ def place_of(entry):
 class TileList(NamedTuple):
     """A list as kernels prefetch it, with all places counted within the pair of shards: the entries and their count,
     the live lines, the line and the place in it where the list begins, and (low, high) of each rectangle. A rectangle
-    has `each` lines and tiles per line, and `beside` rectangles share lines."""
+    has `each` lines and tiles per line, and `beside` rectangles share lines. Its `keys` lie along the lines, or, with
+    `by_columns`, across them."""
 
     order: Any
     count: Any
@@ -85,6 +94,8 @@ class TileList(NamedTuple):
     sides: Tile
     each: tuple[int, int]
     beside: int
+    keys: int
+    by_columns: bool
 
     def at(self, step) -> tuple[Any, Any]:
         """(line, tile in the line) of a step."""
@@ -94,10 +105,22 @@ class TileList(NamedTuple):
     def band(self, step) -> tuple[Any, Any]:
         """(low, high) of the tile of a step, relative to its corner."""
         line, along = self.at(step)
-        down, right = (lax.div(x - self.corner[axis], self.each[axis]) for axis, x in enumerate((line, along)))
+        down, right = (lax.div(x, each) for x, each in zip(self.inside(step), self.each, strict=True))
         rectangle = down * self.beside + right
         apart = line * self.sides.block_q - along * self.sides.block_kv
         return self.bands[2 * rectangle] + apart, self.bands[2 * rectangle + 1] + apart
+
+    def inside(self, step) -> tuple[Any, Any]:
+        """(line, tile in the line) of a step, counted from the corner."""
+        line, along = self.at(step)
+        return line - self.corner[0], along - self.corner[1]
+
+    def keys_left(self, step) -> Any:
+        """How many keys of its rectangle lie at or behind the first key of the tile of a step, where the tile does not
+        divide them; else None."""
+        axis = int(not self.by_columns)
+        side = self.sides.sides[axis]
+        return self.keys - lax.rem(self.inside(step)[axis], self.each[axis]) * side if self.keys % side else None
 
 
 class TileGrid(NamedTuple):
@@ -119,7 +142,7 @@ class TileGrid(NamedTuple):
     def spec(self, kind: str, group: int, width: int, each: int, listed: Callable) -> pl.BlockSpec:
         """The block that a step fetches from queries (L, G, T, H), from one number per query (L, G, 1, T) or from keys
         (L, S, H), where a core has `each` heads."""
-        heads, (block_q, block_kv) = None if self.by_columns else group, self.tile
+        heads, (block_q, block_kv) = None if self.by_columns else group, self.tile.sides
 
         def at(axis: int, step, prefetched):
             return listed(*prefetched).at(step)[axis]
@@ -145,11 +168,13 @@ class TileGrid(NamedTuple):
         order, count, lines = live_tiles(bands, sides)
         corner = jnp.stack([jnp.int32(bands.row // sides.block_q), jnp.int32(bands.col // sides.block_kv)])
         down, right = (jnp.arange(n, dtype=jnp.int32) for n in bands.low.shape)
-        shift = bands.col + right * bands.cols - (bands.row + down * bands.rows)[:, None]
+        each, beside = tiles_of(bands, sides), bands.low.shape[1]
+        apart = right * each[1] * sides.block_kv - (down * each[0] * sides.block_q)[:, None]
+        shift = apart + bands.col - bands.row
         lows_highs = jnp.stack([bands.low + shift, bands.high + shift], -1).reshape(-1)
-        each, beside = (bands.rows // sides.block_q, bands.cols // sides.block_kv), bands.low.shape[1]
         prefetched = order, count[None], jnp.maximum(lines, 0), corner, lows_highs
-        return prefetched, partial(TileList, sides=sides, each=each, beside=beside)
+        own = partial(TileList, sides=sides, each=each, beside=beside)
+        return prefetched, partial(own, keys=self.bands.cols, by_columns=self.by_columns)
 
     def run(
         self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried, hop: FusedHop | None
@@ -172,8 +197,11 @@ class TileGrid(NamedTuple):
             compute = partial(kernel, at, found, *blocks, *before, *after, *held, tile=self.tile)
             if hop:
                 start = found.corner[int(self.by_columns)] * self.tile.block_q
-                rows = slice(None), pl.ds(start, self.bands.low.shape[0] * self.bands.rows)
-                RemoteHop(hop.axis, hop.size, rows, sources, targets, *copies).beside(found.count[0] > 0, compute)
+                rows, alone = slice(None), start == 0  # padded rows are not sent: the first stripe sends all others
+                if not hop.padded:
+                    rows, alone = pl.ds(start, self.bands.low.shape[0] * self.bands.rows), True
+                part = RemoteHop(hop.axis, hop.size, (slice(None), rows), alone, sources, targets, *copies)
+                part.beside(found.count[0] > 0, compute)
             else:
                 compute()
 
@@ -223,18 +251,24 @@ def visit_stripes(stripes: MaskBlock, run: Callable, state):
 
 def in_stripes(bands: Sequence[MaskBlock], tile: Tile, most: int = UNBOUNDED) -> MaskBlock:
     """The rectangles of a pair of shards, which fill it row by row, as stripes of at most `most` rows, or of one row of
-    tiles, whose lists fit. Low and high are (stripes, P, Q), and rows are a rectangle's; a stripe holds P rectangles
-    above each other, or a part of one rectangle."""
-    beside, whole = len({b.col for b in bands}), bands[0].rows // tile.block_q
+    tiles, whose lists fit. Low and high are (stripes, P, Q), and rows are a rectangle's, padded to the tile; a stripe
+    holds P rectangles above each other, or a part of one rectangle. Where no number of lines divides the rectangles
+    well, each line is a rectangle of its own, and the last stripe ends in dead lines."""
+    beside, (whole, across) = len({b.col for b in bands}), tiles_of(bands[0], tile)
     total = whole * len(bands) // beside
-    fitting = max(1, min(total, most // tile.block_q, LISTED // (beside * (bands[0].cols // tile.block_kv))))
+    fitting = max(1, min(total, most // tile.block_q, LISTED // (beside * across)))
+    stripes = -(-total // fitting)
     lines = next(n for n in range(fitting, 0, -1) if total % n == 0 and (whole % n == 0 or n % whole == 0))
-    rows = min(whole, lines) * tile.block_q
-    starts = jnp.arange(0, bands[0].rows, rows, dtype=jnp.int32)[:, None]
+    each = min(whole, lines)
+    if total // lines > stripes:
+        lines, each = -(-total // stripes), 1
+    starts = jnp.arange(0, whole, each, dtype=jnp.int32)[:, None] * tile.block_q
 
     def stacked(of_band):
-        each = jnp.stack([jnp.asarray(x, jnp.int32) for x in of_band]).reshape(-1, 1, beside)
-        return (each + starts).reshape(-1, lines * tile.block_q // rows, beside)
+        spread = jnp.stack([jnp.asarray(x, jnp.int32) for x in of_band]).reshape(-1, 1, beside) + starts
+        flat, dead = spread.reshape(-1, beside), -total % lines
+        filled = jnp.pad(flat, ((0, dead), (0, 0)), constant_values=-UNBOUNDED)
+        return filled.reshape(-1, lines // each, beside)
 
     low, high = stacked(b.low for b in bands), stacked(b.high for b in bands)
-    return MaskBlock(0, 0, rows, bands[0].cols, low, high)
+    return MaskBlock(0, 0, each * tile.block_q, bands[0].cols, low, high)

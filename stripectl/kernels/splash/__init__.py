@@ -1,12 +1,13 @@
 """splash: JAX's Pallas attention for TPUs (jax.experimental.pallas.ops.tpu.splash_attention), causal and full masks.
 
-Its kernels compute whole rectangles of tiles, so the sides of a tile are multiples of a TPU's 128 lanes and divide the
-rows of a shard's piece. Any head_dim runs; the compiler pads a head_dim that is not a multiple of 128.
+Its kernels compute whole rectangles of tiles. The sides of a tile are multiples of a TPU's 128 lanes; rows of a shard's
+piece that they do not divide are padded, and then every tile is masked. Any head_dim runs; the compiler pads a head_dim
+that is not a multiple of 128.
 """
 
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, why_unsupported_by_pallas
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
 from stripectl.core.layout import Tile
 from stripectl.core.sequence_sharding import sequence_sharding
 
@@ -16,11 +17,12 @@ SCALAR_BYTES = 2**20  # scalar memory of a TPU core: libtpu 0.0.42.1, "of 1.00M 
 def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if kind == "tpu" and workload.window.left is not None:
         return "splash has causal and full masks, but no windows. Try --kernel pallas_tpu."
-    if reason := why_unsupported_by_pallas("splash", workload, plan, kind):
+    if reason := why_unsupported_by_pallas("splash", workload, kind):
         return reason
     rows = sequence_sharding(workload, plan).key_piece
     tiles = [tile for tile in (plan.tile or DEFAULT, plan.backward) if tile]
-    if kind != "tpu" or workload.window.sees_future or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
+    unmasked = workload.window.sees_future and not any(rows % tile.block_kv for tile in tiles)
+    if kind != "tpu" or unmasked or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
         return None
     return (
         f"splash lists every tile of a piece of {rows:,} rows, and this list needs more than the 1 MiB of scalar "
@@ -31,7 +33,7 @@ def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
 def mask_bytes(rows: int, tile: Tile) -> int:
     """Scalar memory for the list of a piece's tiles: the tile to fetch next, and whether each is computed. Arrays there
     are padded to 8 rows of 128 elements."""
-    down, across = rows // tile.block_q, rows // tile.block_kv
+    down, across = -(-rows // tile.block_q), -(-rows // tile.block_kv)
     index = 1 if max(down, across) <= 2**7 else 2
     return -(-down // 8) * 8 * -(-across // 128) * 128 * (index + 1)
 
@@ -41,6 +43,16 @@ def mask_bytes(rows: int, tile: Tile) -> int:
 DEFAULT = Tile(1024, 1024)
 MIN_DEFAULT_ROWS = 512  # on v5e a score costs 5 % more than at 1024; at 128 rows it costs nearly four times as much
 
+# Keys that a kernel multiplies at once, out of the block_kv that it has fetched, where the plan does not say: under a
+# mask, and without. In the forward pass, and by the compiler's bundles, the larger number is 1 to 7 % faster without a
+# mask and slower with a mask: benchmarks/README.md "Tiles of Pallas kernels".
+COMPUTE, COMPUTE_WHOLE = 512, 1024
+
+
+def compute_size(tile: Tile, most: int) -> int:
+    return tile.block_kv_compute or (most if tile.block_kv % most == 0 else tile.block_kv)
+
+
 about = Kernel(
     "splash",
     paper="https://arxiv.org/abs/2307.08691",
@@ -48,6 +60,8 @@ about = Kernel(
     default_tile=lambda kind: DEFAULT,
     why_unsupported=why_unsupported,
     fallback="pallas_tpu",
+    keys_at_once=lambda tile: (compute_size(tile, COMPUTE), compute_size(tile, COMPUTE_WHOLE)),
+    count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
     # Queries are scaled; the results of rectangles are merged in float32.

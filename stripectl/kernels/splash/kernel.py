@@ -6,7 +6,8 @@ B K: batch and heads are one dimension of the library's kernels, which share key
 A rectangle is dead, whole (the library's kernel without a mask) or masked (`rectangles`). The library makes its masks
 from static descriptions, but its kernels read arrays: which tiles run, which tile to fetch next, and each query's
 position. These arrays are arithmetic on the band, so one compiled masked kernel serves any traced diagonal. It applies
-the mask in every tile that it computes, whole tiles included: the kernels have no branch without a mask.
+the mask in every tile that it computes, whole tiles included: the kernels have no branch without a mask. Rows that the
+tile does not divide are padded with zeros; then every rectangle is masked, and queries see no padded keys.
 
 The library returns attention and gradients in the dtype of its arguments and the log-sum-exp in float32; the results of
 rectangles are merged and summed in float32. Queries are scaled beforehand, because the library does not scale: a power
@@ -23,14 +24,10 @@ from jax import lax
 
 import stripectl.compat as compat
 from stripectl.core.layout import MaskBlock, Tile, clip
-from stripectl.kernels.splash import rectangles
+from stripectl.kernels.splash import COMPUTE, COMPUTE_WHOLE, compute_size, rectangles
 from stripectl.kernels.splash.rectangles import fold
 
 EMPTY = rectangles.EMPTY
-# Keys that a kernel multiplies at once, out of the block_kv that it has fetched. In the forward pass, and by the
-# compiler's bundles, the larger number is 1 to 7 % faster without a mask and slower with a mask: benchmarks/README.md
-# "Tiles of Pallas kernels".
-COMPUTE, COMPUTE_WHOLE = 512, 1024
 
 library, MaskInfo, backward_dq, backward_dkv = compat.splash()
 
@@ -45,18 +42,14 @@ def keep(query, key):
 def mask_of(band: MaskBlock, tile: Tile, *, by_columns: bool) -> Any:
     """The library's arrays for keys j <= i + high: the tiles that run, and the next tile to fetch in the order of the
     grid, which follows rows of tiles, or, with `by_columns` (dK/dV), columns of tiles."""
-    rows, columns = band.rows // tile.block_q, band.cols // tile.block_kv
+    rows, columns = -(-band.rows // tile.block_q), -(-band.cols // tile.block_kv)
     i, j = jnp.arange(rows)[:, None], jnp.arange(columns)[None]
     run = j * tile.block_kv <= (i + 1) * tile.block_q - 1 + band.high
     first = clip((j * tile.block_kv - jnp.asarray(band.high)) // tile.block_q, 0, rows - 1)
     following = jnp.where(run, i, first) if by_columns else jnp.where(run, j, 0)
     small = jnp.int8 if max(rows, columns) <= 2**7 else jnp.int16 if max(rows, columns) <= 2**15 else jnp.int32
-    positions = jnp.arange(band.rows, dtype=jnp.int32) + band.high
+    positions = jnp.minimum(jnp.arange(rows * tile.block_q, dtype=jnp.int32) + band.high, band.cols - 1)
     return MaskInfo(following[None].astype(small), None, run[None].astype(jnp.int8), None, positions)
-
-
-def compute_size(tile: Tile, most: int = COMPUTE) -> int:
-    return most if tile.block_kv % most == 0 else tile.block_kv
 
 
 def settings(masked: bool, interpret: bool) -> dict[str, Any]:
@@ -67,6 +60,16 @@ def settings(masked: bool, interpret: bool) -> dict[str, Any]:
         "mask_function": keep if masked else None,
         "interpret": interpret,
     }
+
+
+def pad(x, side: int):
+    """Rows, the second dimension, padded with zeros to a multiple of a side of a tile."""
+    behind = -x.shape[1] % side
+    return jnp.pad(x, [(0, 0), (0, behind), *[(0, 0)] * (x.ndim - 2)]) if behind else x
+
+
+def pads_keys(bands, tile: Tile) -> bool:
+    return bands[0].cols % tile.block_kv > 0
 
 
 def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
@@ -82,21 +85,24 @@ def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
         residual_checkpoint_name=None,
         **settings(masked, interpret),
     )
-    out, (lse,) = run(q_MTH, k_LSH, v_LSH)
-    return out, lse
+    keys = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
+    out, (lse,) = run(pad(q_MTH, tile.block_q), *keys)
+    return out[:, : band.rows], lse[:, : band.rows]
 
 
 def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, dout_MTH, delta_MT):
     """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
-    arrays = q_MTH, k_LSH, v_LSH, None, None, lse_MT, dout_MTH, delta_MT
+    q, lse, dout, delta = (pad(x, tile.block_q) for x in (q_MTH, lse_MT, dout_MTH, delta_MT))
+    k, v = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
+    arrays = q, k, v, None, None, lse, dout, delta
     shared = settings(masked, interpret) | {"bq": tile.block_q, "bkv": tile.block_kv}
     shared |= dict.fromkeys(("q_layout", "k_layout", "v_layout"), library.QKVLayout.HEAD_DIM_MINOR)
     by_rows, by_columns = (mask_of(band, tile, by_columns=x) if masked else WHOLE for x in (False, True))
     dq = backward_dq(*arrays, mask_info=by_rows, **shared)
     _, dk, dv = backward_dkv(
-        *arrays, mask_info=by_columns, bkv_compute=compute_size(tile), use_fused_bwd_kernel=False, **shared
+        *arrays, mask_info=by_columns, bkv_compute=compute_size(tile, COMPUTE), use_fused_bwd_kernel=False, **shared
     )
-    return dq, dk, dv
+    return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
 
 
 def compiled_or_interpreted(compute, band, tile, masked):
@@ -118,7 +124,8 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
     def compute(band, masked, *arrays):
         return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
 
-    return rectangles.forward([scaled_queries(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, bands, compute)
+    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
+    return rectangles.forward([scaled_queries(q_BNTH)], keys, state, bands, compute, padded)
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
@@ -129,5 +136,6 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
         dq, dk, dv = run(q, k, v, lse, dout, delta)
         return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv
 
-    dq, dk, dv = rectangles.backward(queries, [fold(k_BKSH), fold(v_BKSH)], dq_BNTH, bands, compute)
+    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
+    dq, dk, dv = rectangles.backward(queries, keys, dq_BNTH, bands, compute, padded)
     return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)

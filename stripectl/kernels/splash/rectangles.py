@@ -16,11 +16,12 @@ EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is Na
 NOTHING = 2 * EMPTY  # the log-sum-exp of no scores; it has no weight next to EMPTY
 
 
-def visit_blocks(bands, compute, state):
-    """state = compute(band, masked, state) for each rectangle that is not dead; one compiled body serves them all."""
+def visit_blocks(bands, compute, state, padded: bool):
+    """state = compute(band, masked, state) for each rectangle that is not dead; one compiled body serves them all.
+    Where keys are `padded`, every rectangle is masked."""
 
     def rectangle(band, state):
-        case = (band.high > -band.rows) * (2 - (band.high >= band.cols - 1))
+        case = (band.high > -band.rows) * (2 - ((band.high >= band.cols - 1) & (not padded)))
         branches = [lambda state: state, partial(compute, band, False), partial(compute, band, True)]
         return branches[case](state) if isinstance(case, int) else lax.switch(case, branches, state)
 
@@ -59,7 +60,7 @@ def merge(state, out_MTH, lse_MT):
     return before_MTH * decay_MT[..., None] + added_MTH, new_MT, sum_MT * decay_MT + weight_MT
 
 
-def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable):
+def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable, padded: bool = False):
     """The state after attend(band, masked, *queries, *keys) -> (out_MTH, log-sum-exp_MT) for each live rectangle.
     `attend` gets the rectangle's rows of the folded arrays."""
 
@@ -69,11 +70,11 @@ def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable):
         met = merge([cut_block(x, band.row, band.rows) for x in state], *attend(band, masked, *rows, *columns))
         return tuple(put_block(x, band.row, part) for x, part in zip(state, met, strict=True))
 
-    after = visit_blocks(bands, compute, tuple(map(fold, state)))
+    after = visit_blocks(bands, compute, tuple(map(fold, state)), padded)
     return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
 
 
-def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: Callable):
+def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: Callable, padded: bool = False):
     """(dq, dk, dv), dk and dv folded, from differentiate(band, masked, *queries, *keys) -> (dq, dk, dv) for each live
     rectangle, as in `forward`; dq is added to the dq that is given."""
 
@@ -85,5 +86,5 @@ def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: C
         return tuple(put_block(x, at, cut_block(x, at, d.shape[1]) + d) for x, at, d in places)
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in keys)
-    dq, dk, dv = visit_blocks(bands, compute, (fold(dq_BNTH), *zeros))
+    dq, dk, dv = visit_blocks(bands, compute, (fold(dq_BNTH), *zeros), padded)
     return dq.reshape(dq_BNTH.shape), dk, dv

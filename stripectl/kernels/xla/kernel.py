@@ -140,7 +140,7 @@ def visit_columns(band, tile, b, i, compute, carry):
         col = jnp.minimum(j * tile.block_kv, band.cols - tile.block_kv)
 
         def keep(axis):
-            sides = tile if axis == 0 else tile[::-1]
+            sides = tile.sides if axis == 0 else tile.sides[::-1]
             query = start + lax.broadcasted_iota(jnp.int32, sides, axis)
             key = col + lax.broadcasted_iota(jnp.int32, sides, 1 - axis)
             found = is_live(band, query, key, limits_T and [jnp.expand_dims(limit_T, 1 - axis) for limit_T in limits_T])

@@ -56,7 +56,10 @@ def _chart(what: str, members: Sequence[tuple[Tile, Measurement]]) -> Chart:
         known[tile] = min(known.get(tile, m), m, key=_standing)
     best = min(known.values(), key=lambda m: (_standing(m), m.median_s or 0.0))
     bests = {m.method: m.median_s or 0.0 for m in sorted(known.values(), key=_first) if m.median_s}
-    cells = [_cell(tile, m, bests.get(m.method), m is best) for tile, m in sorted(known.items(), key=lambda e: e[0])]
+    rising = sorted(known, key=lambda tile: (tile.sides, _at_once(tile)))
+    cells = [_cell(tile, known[tile], bests.get(known[tile].method), known[tile] is best) for tile in rising]
+    ordered = sorted(known, key=lambda tile: (tile.block_kv, _at_once(tile)))
+    columns = list(dict.fromkeys(map(_column, ordered)))
     fastest = next(cell for cell in cells if cell["wins"])
     rows = [(c["tile"], c["method"], c["time"], c["ratio"], c["reason"]) for c in cells]
     return chart(
@@ -69,14 +72,24 @@ def _chart(what: str, members: Sequence[tuple[Tile, Measurement]]) -> Chart:
         group=workload_label(best.workload),
         seq_len=best.workload.seq_len,
         cells=cells,
-        across={"title": "keys of a tile", "order": _sides(tile.block_kv for tile in known), "side": "bottom"},
-        broad=len({tile.block_kv for tile in known}) > MAX_NARROW_COLUMNS,
-        down={"title": "queries of a tile", "order": _sides(tile.block_q for tile in known)},
+        across={"title": _keys_title(known), "order": columns, "side": "bottom"},
+        broad=len(columns) > MAX_NARROW_COLUMNS,
+        down={"title": "queries of a tile", "order": [str(side) for side in sorted({tile.block_q for tile in known})]},
     )
 
 
-def _sides(lengths: Iterable[int]) -> list[str]:
-    return list(map(str, sorted(set(lengths))))
+def _keys_title(tiles: Iterable[Tile]) -> str:
+    at_once = any(tile.block_kv_compute for tile in tiles)
+    return "keys of a tile x keys at once" if at_once else "keys of a tile"
+
+
+def _at_once(tile: Tile) -> int:
+    """The third side, for an order in which tiles without it come first."""
+    return tile.block_kv_compute or 0
+
+
+def _column(tile: Tile) -> str:
+    return str(tile).partition("x")[2]
 
 
 def _standing(m: Measurement) -> tuple[bool, bool, int]:
@@ -95,7 +108,7 @@ def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> Chart
     about = "~" * m.is_search_probe
     return {
         "tile": str(tile),
-        "across": str(tile.block_kv),
+        "across": _column(tile),
         "down": str(tile.block_q),
         "method": m.method,
         "time": with_interval(m.median_s, m.ci95_s) if ratio else NOTHING,

@@ -171,6 +171,13 @@ def hidden_cell(m: Measurement) -> str:
     return f"{m.overlap.ratio:.0%}" if m.overlap and m.overlap.ratio is not None else NOTHING
 
 
+def tiles_cell(m: Measurement) -> str:
+    """The useful share of scores in tiles, and the rows that the kernel pads."""
+    if not m.tiles:
+        return NOTHING
+    return f"{m.tiles.efficiency:.0%}" + (f" (+{m.tiles.padding} rows)" if m.tiles.padding else "")
+
+
 def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
     """The cells of a measurement, by column."""
     cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
@@ -189,7 +196,7 @@ def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str
         "speed-up": speedup_cell(m),
         "bound": times(attention_bound(m)),
         "vs one": times(over_one_device(m, run)),
-        "tiles": f"{m.tiles.efficiency:.0%}" if m.tiles else NOTHING,
+        "tiles": tiles_cell(m),
         "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
         "MFU": NOTHING if m.mfu is None else f"{m.mfu:.0%}",
     }

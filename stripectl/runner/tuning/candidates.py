@@ -18,6 +18,7 @@ from stripectl.runner.request import Request, make_case
 from stripectl.runner.static_facts import why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
 from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.simulate.keys_at_once import with_keys_at_once
 from stripectl.simulate.simulation import simulate
 
 DEFAULT_COMPILED_TILES = 8
@@ -52,11 +53,11 @@ def forward_cases(
     tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place
 ) -> list[Measurement]:
     """The forward pass of the workload with every tile; one refused case where the plan cannot run at all."""
-    forward, kind = replace(workload, passes="forward"), place.target.hardware.kind
+    forward = replace(workload, passes="forward")
     bare = replace(plan, tile=None, backward=None)
     if why_refused(bare, forward, place.target.hardware, place.target.devices):
         return [make_case(forward, bare, flags, place, "simulated")]
-    tiles = [plan.tile] if plan.tile else tuning.tiles or tiles_for(bare, forward, kind)
+    tiles = [plan.tile] if plan.tile else tuning.tiles or searched_tiles(bare, forward, place, "forward")
     return [make_case(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
 
 
@@ -64,10 +65,18 @@ def backward_cases(
     tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget, tile: Tile
 ) -> list[Measurement]:
     """Both passes with the chosen tile of the forward pass, and every tile of the backward pass."""
-    both, kind = replace(workload, passes="forward-backward"), place.target.hardware.kind
-    tiles = [plan.backward] if plan.backward else tuning.tiles or tiles_for(plan, both, kind)
+    both = replace(workload, passes="forward-backward")
+    tiles = [plan.backward] if plan.backward else tuning.tiles or searched_tiles(plan, both, place, "backward")
     plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
     return [make_case(both, each, flags, place, "simulated") for each in plans]
+
+
+def searched_tiles(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> list[Tile]:
+    """The tiles of the kernel, the default first, each with its best third side."""
+    hardware = place.target.hardware
+    default, *others = tiles_for(plan, workload, hardware.kind)
+    found = (with_keys_at_once(tile, workload, plan, hardware, passes) for tile in (default, *others))
+    return list(dict.fromkeys([default, *found]))
 
 
 def why_not_run(prior_s: Sequence[float], index: int) -> str:
@@ -84,7 +93,7 @@ def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
 
     def cost(passes: str) -> TileCost:
         tile = plan.tiles[passes]
-        weight = weights.get(passes, 0.0) * tile.block_q * tile.block_kv
+        weight = weights.get(passes, 0.0) * tile.scores
         return TileCost(weight, weight)
 
     machine = CostModel(

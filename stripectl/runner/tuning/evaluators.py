@@ -177,7 +177,9 @@ class CompilePlans:
 
 
 def tile_covers(large: Tile, small: Tile) -> bool:
-    return all(a >= b for a, b in zip(large, small, strict=True))
+    """Whether a tile needs at least as much memory as another."""
+    pairs = [*zip(large.sides, small.sides, strict=True), (large.block_kv_compute or 0, small.block_kv_compute or 0)]
+    return all(a >= b for a, b in pairs)
 
 
 @dataclass

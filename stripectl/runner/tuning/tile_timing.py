@@ -86,8 +86,8 @@ class TimedTiles:
 
 def block_of(kernel: str, tile: Tile) -> CalibrationBlock:
     """The block on which a tile is first timed; it holds whole tiles where the kernel needs them."""
-    step = math.lcm(*tile) if kernels[kernel].tile_multiple > 1 else 1
-    return CalibrationBlock(-(-max(BLOCK_ROWS, *tile) // step) * step, BAND)
+    step = math.lcm(*tile.sides) if kernels[kernel].tile_multiple > 1 else 1
+    return CalibrationBlock(-(-max(BLOCK_ROWS, *tile.sides) // step) * step, BAND)
 
 
 class TileArms:
@@ -115,7 +115,7 @@ class TileArms:
         self.runs[index] += 1
         self.spent_s += seconds
         block = block_of(plan.kernel, tile)
-        scores = float(block_tile_count(block, tile, plan.kernel).computed) * tile.block_q * tile.block_kv
+        scores = float(block_tile_count(block, tile, plan.kernel).computed) * tile.scores
         return seconds / scores * self.prior_s[index]
 
     def to_measurement(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:

@@ -1,0 +1,74 @@
+"""tokamax: the splash attention of Google's tokamax for TPUs, causal and full masks. Installed by stripectl[tokamax].
+
+Its grid holds live tiles only, and a backward pass is one kernel with five matmuls per tile, which adds dQ in the dtype
+of the queries. Rows that the tile does not divide are padded.
+"""
+
+import sys
+from importlib import metadata
+from typing import Any
+
+from packaging.version import Version
+
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
+from stripectl.core.layout import Tile
+from stripectl.core.sequence_sharding import sequence_sharding
+
+NEEDS = {"jax": "0.11.1", "tokamax": "0.0.17"}  # the oldest versions; also Python 3.12
+OLDEST_PYTHON = (3, 12)
+SCALAR_BYTES = 2**20  # scalar memory of a TPU core
+LISTED_BYTES = 5 * 4  # per tile: its row, its column, whether it begins and ends a row, and its mask
+# The fastest of tokamax's own sweep on TPU7x with 4k tokens; with more tokens 2048x2048x512: profiles/published.
+DEFAULT = Tile(1024, 1024)
+MIN_DEFAULT_ROWS = 512
+
+
+def why_not_installed() -> str | None:
+    """Why the library cannot run here, or None."""
+    if sys.version_info < OLDEST_PYTHON:
+        return f"needs Python {'.'.join(map(str, OLDEST_PYTHON))} or newer"
+    for package, oldest in NEEDS.items():
+        try:
+            found = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return f"needs {package}, which is not installed here"
+        if Version(found) < Version(oldest):
+            return f"needs {package} {oldest} or newer, and {found} is installed here"
+    return None
+
+
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
+    if reason := why_unsupported_by_pallas("tokamax", workload, kind):
+        return reason
+    if reason := why_not_installed():
+        return f"tokamax {reason}. Try pip install 'stripectl[tokamax]', or --kernel pallas_tpu."
+    if workload.window.left is not None:
+        return "tokamax has causal and full masks here, but no windows. Try --kernel pallas_tpu."
+    rows = sequence_sharding(workload, plan).key_piece
+    tiles = [tile for tile in (plan.tile or DEFAULT, plan.backward) if tile]
+    if max(-(-rows // tile.block_q) * -(-rows // tile.block_kv) for tile in tiles) * LISTED_BYTES <= SCALAR_BYTES:
+        return None
+    return (
+        f"tokamax lists every tile of a piece of {rows:,} rows, and this list needs more than the 1 MiB of scalar "
+        "memory. Try larger tiles, more devices on the ring, or --kernel pallas_tpu."
+    )
+
+
+about = Kernel(
+    "tokamax",
+    paper="https://github.com/openxla/tokamax",
+    family="softmax",
+    default_tile=lambda kind: DEFAULT,
+    why_unsupported=why_unsupported,
+    keys_at_once=lambda tile: (tile.block_kv,),
+    count_tiles=count_padded_tiles,
+    tile_multiple=LANES,
+    min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
+    # Queries are scaled; the results of rectangles are merged in float32.
+    moved_bytes_per_element={"forward": 14, "backward": 14},
+    query_copies={"forward": 2, "backward": 5},  # and a separate result; backward, three partial sums of dQ
+    bundles={
+        "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True),),
+        "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False),),
+    },
+)

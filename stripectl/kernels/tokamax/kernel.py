@@ -1,0 +1,120 @@
+"""tokamax's splash attention for a pair of shards, forward and backward.
+
+Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; M and L are B N and
+B K: batch and heads are one dimension of the library's kernels, which share key/value heads in groups.
+
+A rectangle is dead, whole or masked (`splash.rectangles`). The library makes its masks from static descriptions, but
+its kernels read arrays: the live tiles of a grid, whether each is masked, and each query's position. Here these arrays
+are arithmetic on the band, so one compiled kernel serves any traced diagonal. A line without a live tile gets one tile
+that is not computed, so that its results are written.
+
+The library works in base 2. It returns attention and gradients in the dtype of its arguments and the log-sum-exp in
+float32; the results of rectangles are merged and summed in float32.
+"""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+import stripectl.compat as compat
+from stripectl.core.layout import MaskBlock, Tile
+from stripectl.kernels.splash import rectangles
+from stripectl.kernels.splash.kernel import compiled_or_interpreted, keep, pad, pads_keys, scaled_queries
+from stripectl.kernels.splash.rectangles import fold
+
+EMPTY = rectangles.EMPTY
+LN_2 = math.log(2)
+MASK_VALUE = -2.4e38  # a score that the mask drops
+DEAD, MASKED, WHOLE = 0, 1, 2  # the library's kinds of tiles
+
+library, MaskInfo, attend_forward, attend_backward = compat.tokamax()
+
+
+def listed_tiles(band: MaskBlock, tile: Tile, *, by_columns: bool) -> Any:
+    """The library's arrays for keys j <= i + high that are not padded: the live tiles in the order of the grid, which
+    follows rows of tiles, or, with `by_columns` (dK/dV), columns of tiles."""
+    rows, columns = -(-band.rows // tile.block_q), -(-band.cols // tile.block_kv)
+    i, j = jnp.arange(rows)[:, None], jnp.arange(columns)[None]
+    first, last = i * tile.block_q + band.high, (i + 1) * tile.block_q - 1 + band.high
+    live = j * tile.block_kv <= last
+    whole = ((j + 1) * tile.block_kv - 1 <= first) & ((j + 1) * tile.block_kv <= band.cols)
+    kinds = jnp.where(live, jnp.where(whole, WHOLE, MASKED), DEAD)
+    listed = live | ((i == rows - 1) if by_columns else (j == 0))
+    if by_columns:
+        kinds, listed = kinds.T, listed.T
+    lines, along = jnp.nonzero(listed, size=listed.size, fill_value=-1)
+    positions = jnp.minimum(jnp.arange(rows * tile.block_q, dtype=jnp.int32) + band.high, band.cols - 1)
+    return MaskInfo(
+        mask_next=None,
+        active_rows=lines.astype(jnp.int32),
+        active_cols=along.astype(jnp.int32),
+        block_mask=kinds[lines, along].astype(jnp.int32),
+        num_active_blocks=jnp.sum(listed, dtype=jnp.int32)[None],
+        partial_mask_blocks=None,
+        q_sequence=positions,
+    )
+
+
+NO_MASK = MaskInfo(*[None] * len(MaskInfo._fields))
+
+
+def config_of(tile: Tile, interpret: bool) -> Any:
+    sides = tile.block_q, tile.block_kv, tile.block_kv_compute or tile.block_kv
+    names = ("block_q", "block_kv", "block_kv_compute"), ("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute")
+    blocks = {name: side for of_pass in names for name, side in zip(of_pass, sides, strict=True)}
+    return library.SplashConfig(
+        **blocks,
+        k_layout=library.QKVLayout.SEQ_MINOR,
+        use_experimental_scheduler=True,
+        interpret=interpret,
+    )
+
+
+def settings(tile: Tile, masked: bool, interpret: bool) -> dict[str, object]:
+    function = keep if masked else None
+    return {"mask_value": MASK_VALUE, "is_mqa": False, "config": config_of(tile, interpret), "mask_function": function}
+
+
+def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
+    """(out_MTH, log-sum-exp_MT) of a rectangle."""
+    info = listed_tiles(band, tile, by_columns=False) if masked else NO_MASK
+    q, k, v = pad(q_MTH, tile.block_q), pad(k_LSH, tile.block_kv), pad(v_LSH, tile.block_kv)
+    shared = settings(tile, masked, interpret)
+    out, found = attend_forward(info, q, k, v, None, None, save_residuals=True, fwd_mask_sparsity=1.0, **shared)
+    lse = found["logsumexp"] * LN_2
+    if masked:
+        lse = jnp.where(info.q_sequence >= 0, lse, rectangles.NOTHING)
+    return out[:, : band.rows], lse[:, : band.rows]
+
+
+def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, dout_MTH, delta_MT):
+    """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
+    info = listed_tiles(band, tile, by_columns=True) if masked else NO_MASK
+    q, lse, dout, delta = (pad(x, tile.block_q) for x in (q_MTH, lse_MT / LN_2, dout_MTH, delta_MT))
+    k, v = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
+    sides = {"bq": tile.block_q, "bkv": tile.block_kv, "bkv_compute": tile.block_kv_compute or tile.block_kv}
+    shared = settings(tile, masked, interpret) | sides
+    dq, dk, dv = attend_backward(q, k, v, None, lse, dout, delta, mask_info=info, dkv_mask_sparsity=1.0, **shared)
+    return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
+
+
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
+    def compute(band, masked, *arrays):
+        return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
+
+    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
+    return rectangles.forward([scaled_queries(q_BNTH)], keys, state, bands, compute, padded)
+
+
+def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
+    queries = scaled_queries(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
+
+    def compute(band, masked, q, lse, dout, delta, k, v):
+        run = compiled_or_interpreted(differentiate, band, tile, masked)
+        dq, dk, dv = run(q, k, v, lse, dout, delta)
+        return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv
+
+    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
+    dq, dk, dv = rectangles.backward(queries, keys, dq_BNTH, bands, compute, padded)
+    return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)

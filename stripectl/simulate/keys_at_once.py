@@ -1,0 +1,45 @@
+"""The third side of a tile: how many of its keys a kernel multiplies at once, by the costs that ship for a machine.
+
+For each pair of sides only the cheapest third side of those in the table is worth a run or a compilation. A block of
+scores that is larger than every block in the table is not tried, because it may need more memory than a core has.
+"""
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
+from stripectl.simulate.cost_tables import CostTable, table_of
+
+WORTH = 0.01  # of a cost: what another number than the usual must save
+
+
+def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> Tile:
+    """The tile with the third side that costs least; without one where the kernel's usual number does, or where the
+    table does not tell third sides apart."""
+    kernel, table = kernels[plan.kernel], table_of(hardware.name)
+    if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
+        return tile
+    heads = Heads(workload.head_dim, workload.value_dim)
+    shape = CostKey(plan.kernel, workload.dtype, heads, tile)
+    known = list(map(kernel.full_name, table.tiles(shape, passes)))
+    most = max((each.scores_at_once for each in known), default=0)
+    sides = {side for each in known if (side := each.block_kv_compute)}
+    tried = (tile._replace(block_kv_compute=side) for side in sides if tile.block_kv % side == 0)
+    others = {kernel.shortest_name(each) for each in tried if each.scores_at_once <= most} - {tile}
+    masked = kernel.masks_all and not workload.window.sees_future
+    shapes = {each: shape._replace(tile=each) for each in others}
+    costs = {each: cost for each, own in shapes.items() if (cost := cost_of_scores(table, own, passes, masked=masked))}
+    usual = cost_of_scores(table, shape, passes, masked=masked)
+    best = min(costs, key=lambda each: (costs[each], each), default=tile)
+    return best if usual and costs.get(best, usual) < usual * (1 - WORTH) else tile
+
+
+def cost_of_scores(table: CostTable, shape: CostKey, passes: str, *, masked: bool) -> float | None:
+    """Cycles of a tile, masked or whole; None without an entry."""
+    found = table.costs(shape)
+    entry = found and found.by_pass.get(passes)
+    if not isinstance(entry, CostEntry):
+        return None
+    return entry.boundary if masked else entry.whole

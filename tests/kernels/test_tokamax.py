@@ -1,0 +1,75 @@
+"""tokamax's splash attention: interpreted on a CPU against dense attention, where the library is installed."""
+
+import itertools
+from importlib import metadata
+
+import pytest
+
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import Workload
+from stripectl.kernels import tokamax
+from tests.kernels.test_kernels import check_rectangles
+from tests.support.exact import check, in_parts
+
+installed = pytest.mark.skipif(tokamax.why_not_installed() is not None, reason=tokamax.why_not_installed() or "")
+WORK = Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64)
+CASES = [
+    case
+    for case in itertools.product(
+        ("contiguous", "striped", "zigzag"),
+        ("causal", "full"),
+        ("float32", "bfloat16"),
+        (2, 1),
+        ("128", "128x256x128"),
+        (0, 22),
+    )
+    if case[4] == "128" or case[0] != "zigzag"
+]
+
+
+@installed
+@pytest.mark.parametrize("case", [pytest.param(case, marks=marks) for case, marks in in_parts(CASES)], ids=str)
+def test_equals_dense_attention(case: tuple) -> None:
+    layout, mask, dtype, kv_heads, tile, odd_rows = case
+    sizes = {"heads": 2, "kv_heads": kv_heads, "head_dim": 64, "dtype": dtype, "mask": mask}
+    workload = Workload(seq_len=2 * (256 + odd_rows), passes="forward-backward", **sizes)
+    check(workload, parse_plan(f"ring/{layout}/tokamax@ring=2,tile={tile}"))
+
+
+@installed
+@pytest.mark.parametrize("high", [-1, 130, -130])
+def test_values_and_gradients_of_any_diagonal(high: int) -> None:
+    """-1 leaves a row without a key, -130 a row of tiles."""
+    check_rectangles("tokamax", [MaskBlock(0, 0, 256, 384, -UNBOUNDED, high)], Tile(128, 128))
+
+
+@pytest.mark.parametrize(
+    ("python", "versions", "why"),
+    [
+        ((3, 11), {}, "needs Python 3.12 or newer"),
+        ((3, 13), {"jax": "0.12.0"}, "needs tokamax, which is not installed here"),
+        ((3, 13), {"jax": "0.10.2", "tokamax": "0.0.17"}, "needs jax 0.11.1 or newer, and 0.10.2 is installed here"),
+        ((3, 13), {"jax": "0.12.0", "tokamax": "0.0.17"}, None),
+    ],
+)
+def test_a_library_that_cannot_run_is_refused_with_the_reason(monkeypatch, python, versions, why) -> None:
+    def version(package: str) -> str:
+        if package not in versions:
+            raise metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    monkeypatch.setattr(tokamax.sys, "version_info", python)
+    monkeypatch.setattr(tokamax.metadata, "version", version)
+    reason = why_unsupported(parse_plan("ring/striped/tokamax@ring=8"), WORK, "tpu")
+    assert reason is None if why is None else f"tokamax {why}. Try pip install 'stripectl[tokamax]'" in str(reason)
+
+
+def test_other_hardware_and_long_lists_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+    assert "runs on TPUs" in str(why_unsupported(parse_plan("ring/striped/tokamax@ring=8"), WORK, "gpu"))
+    long = Workload(seq_len=2**20, heads=2, kv_heads=2, head_dim=64)
+    small, large = (parse_plan(f"ring/striped/tokamax@ring=2,tile={side}") for side in (512, 4096))
+    assert "more than the 1 MiB of scalar memory" in str(why_unsupported(small, long, "tpu"))
+    assert why_unsupported(large, long, "tpu") is None
