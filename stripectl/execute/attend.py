@@ -73,7 +73,7 @@ class JaxAttend:
         """Queries and keys after the feature map."""
         return q, kv
 
-    def empty(self, q):
+    def empty(self, q) -> Any:
         rows = q.shape[:3]
         return self.empty_output(q), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
 
@@ -129,7 +129,7 @@ class JaxAttend:
             dq, dk, dv = self.computed(compute, kv)
         return dq, (dk, dv)
 
-    def zeros(self, saved: Saved):
+    def zeros(self, saved: Saved) -> Any:
         return jnp.zeros(saved.q_BNTH.shape, jnp.float32)
 
     def add(self, a, b):
