@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def clock(name: str) -> float:
-    return Hardware.load(name).compiler["clock_rate_ghz"]
+    return float(Hardware.load(name).compiler["clock_rate_ghz"])
 
 
 if __name__ == "__main__":

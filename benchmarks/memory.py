@@ -90,7 +90,7 @@ def main() -> None:
         for case in cases():
             if json.dumps(case) in have:
                 continue
-            target, work = parse_target(case["target"]), accuracy.workload_of(case)
+            target, work = parse_target(case["target"]), accuracy.CompiledMemory(**case, made=case["plan"]).workload
             plan = with_tile(parse_plan(case["plan"]), work, read_target(case["target"]).kind)
             try:
                 report = compilers.report(work, plan, target, {})

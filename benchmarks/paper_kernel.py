@@ -5,6 +5,7 @@ striped-kernel.yaml`) to all speed-ups that were measured on it.
 """
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import minimize
@@ -18,13 +19,13 @@ STARTS = {"tile": 1.5, "boundary": 1.1, "dead": 0.2}
 def main(names: list[str]) -> None:
     for name in names:
         known = paper_kernel()[name]
-        free = [constant for constant in STARTS if constant in known]
+        free = [constant for constant in STARTS if getattr(known, constant) is not None]
         measured = [
             (what, value) for what, (_, value) in published_rows().items() if what[0] == name and value is not None
         ]
 
         def errors(found: np.ndarray, name=name, known=known, free=free, measured=measured) -> np.ndarray:
-            kernel = known | dict(zip(free, np.abs(found).tolist(), strict=True))
+            kernel = replace(known, **dict(zip(free, np.abs(found).tolist(), strict=True)))
             return np.array(
                 [
                     speed_up(name, model, tensor, ring, length, kernel) - value

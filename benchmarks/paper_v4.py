@@ -16,7 +16,7 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import parse_target
-from stripectl.results.measurement import Measurement
+from stripectl.results.case import Case
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.util.files import data_folder
 
@@ -34,7 +34,7 @@ def attention_s(compilers: CompilerPool, model: Model, layout: str, kernel: str,
         passes="forward-backward",
     )
     plan = parse_plan(f"ring/{layout}/{kernel}@ring={row['sp']},tensor={row['mp']},tile={TILES[kernel]}")
-    case = Measurement(workload=workload, plan=plan, target=TARGET.name, method="compiled")
+    case = Case(workload=workload, plan=plan, target=TARGET.name, method="compiled")
     found = compile_case(with_static_facts(case, TARGET.hardware), TARGET, compilers)
     if found.status != "ok":
         print(f"{plan} at {workload.seq_len}: {found.reason}", file=sys.stderr)

@@ -37,6 +37,7 @@ from stripectl.runner.tuning import search as tuning
 from stripectl.runner.tuning.candidates import TileSearch
 from stripectl.runner.tuning.successive_halving import STRATEGIES
 from stripectl.util.files import unknown_name, write_atomically
+from stripectl.util.json import Json
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import interruptible
 
@@ -133,11 +134,11 @@ def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
     return path
 
 
-def accuracy() -> dict[str, Any]:
+def accuracy() -> dict[str, Json]:
     """Predictions and every published measurement that ships, as plain data: `stripectl accuracy --json`."""
-    from stripectl.analysis.accuracy.tables import accuracy_data  # computes predictions, which only this needs
+    from stripectl.analysis.accuracy import tables  # computes predictions, which only this needs
 
-    return accuracy_data()
+    return tables.compute_accuracy().to_json()
 
 
 def load_run(run: str | Path | Run) -> Run:

@@ -354,14 +354,11 @@ def action_tables(said: Explained) -> str:
 @table("accuracy")
 def accuracy_tables(said: Explained) -> str:
     """What `stripectl accuracy` prints, as Markdown."""
-    from click.testing import CliRunner
-
+    from stripectl.analysis.accuracy.tables import compute_accuracy
     from stripectl.cli.accuracy import accuracy_tables as tables
-    from stripectl.cli.accuracy import command
 
-    result = CliRunner().invoke(command, ["--json"], catch_exceptions=False)
     found = []
-    for made in tables(json.loads(result.output)):
+    for made in tables(compute_accuracy()):
         columns = [str(column.header) for column in made.columns]
         rows = zip(*([str(cell) for cell in column.cells] for column in made.columns), strict=True)
         found.append(f"**{str(made.title)[:1].upper()}{str(made.title)[1:]}**\n\n{markdown_table(columns, list(rows))}")

@@ -11,8 +11,9 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import WORD_OPTIONS, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.results.case import flags_text
 from stripectl.results.findings import Speedup
-from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import ReachedBound
 from stripectl.util.units import duration, plural, times
 

@@ -15,7 +15,8 @@ from stripectl.core.plan import UNSHARDED
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import TargetName
-from stripectl.results.measurement import Measurement, refusals_and_failures
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import refusals_and_failures
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from stripectl.core.plan import Plan, UnreadablePlan
 from stripectl.core.scheme import schemes
 from stripectl.errors import BadInput
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, with_speedups
+from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.statistics.intervals import ratio_interval
 from stripectl.statistics.verdict import ClaimVerdict
@@ -95,7 +95,7 @@ def judge_claims(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> li
 
 
 def _known(name: str, run: Run, several: bool) -> list[IndexedMeasurement]:
-    measurements = [m for m in with_speedups(run.measurements) if not m.is_search_probe]
+    measurements = [m for m in run.results if not m.is_search_probe]
     if unreadable := next((m.plan for m in measurements if isinstance(m.plan, UnreadablePlan)), None):
         raise BadInput(f"{name} has a plan that cannot be read: {unreadable.reason}")
     counted = {id(m) for m in contenders(measurements)}

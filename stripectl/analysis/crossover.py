@@ -14,7 +14,8 @@ from functools import cached_property
 
 from stripectl.analysis.ranking import MIN_MARGIN, Ranking
 from stripectl.core.method import Method
-from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.case import flags_text
+from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import ComparedLengths, PlanChange
 
 

@@ -1,11 +1,10 @@
 """Why a plan is recommended, in sentences, each with the figures of the run that support it."""
 
-from collections.abc import Sequence
-
 from stripectl.analysis.ranking import Ranking, short_names
 from stripectl.core.workload import format_length
 from stripectl.results.compiled_program import CompiledProgram
-from stripectl.results.measurement import Measurement, simulation_of
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import duration, nbytes, plural, rate, times
 
@@ -20,7 +19,7 @@ MAX_NAMED_PLANS = 3  # plans; of more, their number
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
 
-def reasons(found: Recommendation, ranking: Ranking, run: Sequence[Measurement]) -> tuple[str, ...]:
+def reasons(found: Recommendation, ranking: Ranking, run: MeasurementSet) -> tuple[str, ...]:
     """The sentences, the most important first; `found` is the recommendation so far."""
     said = (
         gain_sentence(found, ranking),
@@ -100,7 +99,7 @@ def parts_sentence(found: Recommendation) -> str:
     return f"Parts of the step: {', '.join(shares)}."
 
 
-def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:
+def transfer_sentence(m: Measurement, run: MeasurementSet) -> str:
     """The bytes that a device sends, the time of a link for them, and the hidden share, as far as they are known."""
     total = sum((m.bytes or {}).values())
     if not total or m.devices == 1 or not m.median_s:
@@ -130,9 +129,9 @@ def links_sentence(m: Measurement) -> str:
     return f"On {m.target} {'; '.join(said)}."
 
 
-def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
+def link_rate(m: Measurement, run: MeasurementSet) -> float | None:
     """Bytes/s, in one direction, of the slowest hop behind the times: from its own cost model, or its simulation's."""
-    other = simulation_of(m, run)
+    other = run.simulation_of(m)
     grounds = (each.cost_source for each in (m, other) if each and each.cost_source)
     known = next((each for each in grounds if each.hop), None)
     return known.slowest_bytes_per_s if known else None

@@ -3,33 +3,34 @@
 A prediction that exceeds a limit is a defect of the prediction. It is marked and never recommended.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 from stripectl.core.plan import Plan
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.results.measurement import Measurement, attention_bound, device_scaling_key, measurement_set
+from stripectl.results.measurement import Measurement, attention_bound
+from stripectl.results.measurement_set import MeasurementSet, device_scaling_key
 from stripectl.util.units import duration, rate, times
 
 BOUND_SLACK = 0.03  # of a bound: rounding up to whole tiles and calls on one side of a comparison may take this much
 
 
-def why_implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
+def why_implausible(m: Measurement, run: MeasurementSet) -> str | None:
     """The bound that a predicted time breaks, and by how much; None for a time that is possible, or was measured."""
     if m.method == "measured" or m.status != "ok" or not m.median_s:
         return None
     return next(_broken(m, run), None)
 
 
-def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
+def _broken(m: Measurement, run: MeasurementSet) -> Iterator[str]:
     reached, peak = m.flops_per_s_per_device, m.peak_flops_per_s
     if reached and peak and reached > peak * (1 + BOUND_SLACK):
         yield f"it computes {rate(reached, 'FLOP/s')} per device, {reached / peak - 1:.0%} above the peak"
     if (least_s := sending_s(m)) and m.median_s and least_s > m.median_s * (1 + BOUND_SLACK):
         over = least_s / m.median_s - 1
         yield f"all links of a device need {duration(least_s)} for the bytes that it sends, {over:.0%} longer"
-    alone = measurement_set(run).alone.get(device_scaling_key(m))
+    alone = run.alone.get(device_scaling_key(m))
     if alone and alone.median_s and m.median_s and same_tiles(m, alone):
         gain = alone.median_s / m.median_s
         if m.devices > 1 and gain > m.devices * costliest_tile(m) * (1 + BOUND_SLACK):
@@ -60,11 +61,11 @@ def same_tiles(m: Measurement, other: Measurement) -> bool:
     return (mine.kernel, mine.tile, mine.backward) == (theirs.kernel, theirs.tile, theirs.backward)
 
 
-def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, float] | None:
+def over_contiguous(m: Measurement, run: MeasurementSet) -> tuple[float, float] | None:
     """(speed-up over the same plan in the contiguous layout, its limit): the bound of its tiles, and the communication
     that the contiguous plan waits for."""
     plan, bound = m.plan, attention_bound(m)
-    base = measurement_set(run).contiguous.get((*device_scaling_key(m), m.target, replace(plan, layout="contiguous")))
+    base = run.contiguous.get((*device_scaling_key(m), m.target, replace(plan, layout="contiguous")))
     if plan.layout == "contiguous" or not bound or not base or not base.median_s or not m.median_s:
         return None
     waits = min(0.9, 2 * (base.bottleneck_shares or {}).get("communication", 0.0))
@@ -79,12 +80,12 @@ def costliest_tile(m: Measurement) -> float:
     return max([1.0, *(most / whole for most, whole in masked if whole)])
 
 
-def why_so_fast(m: Measurement, run: Iterable[Measurement]) -> str | None:
+def why_so_fast(m: Measurement, run: MeasurementSet) -> str | None:
     """Why a plan is more than N times as fast as one of its N devices, or a layout faster than its bound; None where
     neither is the case."""
     if m.status != "ok" or not m.median_s:
         return None
-    alone = measurement_set(run).alone.get(device_scaling_key(m))
+    alone = run.alone.get(device_scaling_key(m))
     if alone and alone.median_s and m.devices > 1:
         gain = alone.median_s / m.median_s
         if gain > m.devices:

@@ -15,7 +15,9 @@ from stripectl.core.method import METHODS
 from stripectl.core.plan import Plan
 from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.hardware.target import TargetName
-from stripectl.results.measurement import Measurement, flags_text, measurement_set, simulation_error, simulation_of
+from stripectl.results.case import flags_text
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import indexed
 from stripectl.statistics.intervals import ratio_interval
 
 MIN_MARGIN = 0.01  # between plans that did not run: predictions cannot distinguish closer plans
@@ -100,7 +102,7 @@ def margin_of(fast: Measurement, slow: Measurement) -> float:
 def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     """One ranking for every workload and target that has a time, in the order of the run. One device is ranked only
     where no plan of several devices has a time on such hardware."""
-    run, errors = measurement_set(measurements), dict[str, list[SimulatedAndMeasured]]()
+    run, errors = indexed(measurements), dict[str, list[SimulatedAndMeasured]]()
     told = [(m, why_implausible(m, run)) for m in contenders(measurements)]
     timed, broken = [m for m, why in told if not why], {id(m): why for m, why in told if why}
     for pair in simulated_and_measured(measurements):
@@ -172,9 +174,9 @@ def strength(method: str) -> int:
 
 def simulated_and_measured(measurements: Sequence[Measurement]) -> list[SimulatedAndMeasured]:
     """Every plan that was measured and simulated."""
-    found, measurements = [], measurement_set(measurements)
+    found, measurements = [], indexed(measurements)
     for m in measurements:
-        other, error = simulation_of(m, measurements), simulation_error(m, measurements)
+        other, error = measurements.simulation_of(m), measurements.simulation_error(m)
         if other is not None and error is not None:
             ran, clocked = (each.speedup.value if each.speedup else None for each in (m, other))
             found.append(SimulatedAndMeasured(m, other, error, clocked / ran - 1 if ran and clocked else None))

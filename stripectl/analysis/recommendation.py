@@ -26,17 +26,11 @@ from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP
 from stripectl.export.integration import usage_of
+from stripectl.results.case import flags_text
 from stripectl.results.cost_source import CostOrigin
 from stripectl.results.findings import Speedup
-from stripectl.results.measurement import (
-    Measurement,
-    attention_bound,
-    flags_text,
-    over_one_device,
-    refusals_and_failures,
-    simulation_of,
-    with_speedups,
-)
+from stripectl.results.measurement import Measurement, attention_bound
+from stripectl.results.measurement_set import MeasurementSet, refusals_and_failures
 from stripectl.results.noise import disturbances
 from stripectl.results.recommendation import Confidence, ReachedBound, Recommendation, RefusedPlans
 from stripectl.results.run import Run
@@ -48,7 +42,7 @@ MAX_REASON_CHARACTERS = 200  # characters of the reason of a refused plan
 
 def recommend(run: Run) -> Recommendation | None:
     """The recommendation of a run; None where no plan has a time."""
-    measurements = with_speedups(run.measurements)
+    measurements = run.results
     ranked = rankings(measurements)
     if not ranked:
         return None
@@ -59,14 +53,12 @@ def recommend(run: Run) -> Recommendation | None:
 
 
 def recommendation_of(
-    ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement], drawn: dict[Hashable, Curves]
+    ranking: Ranking, ranked: Sequence[Ranking], run: MeasurementSet, drawn: dict[Hashable, Curves]
 ) -> Recommendation:
     """The recommendation for one workload and target."""
     best, second = ranking.best, ranking.runner_up
     changes, lengths = crossover(ranking, ranked, drawn)
-    limits, bound, gain = limits_of_measurement(best, run), layout_bound(best), layout_gain(ranking)
-    if bound and gain and best.speedup and gain.over != best.speedup.over:  # the bound is for another gain
-        bound = replace(bound, reached=None, above=None)
+    limits, gain = limits_of_measurement(best, run), layout_gain(ranking)
     found = Recommendation(
         workload=best.workload,
         target=best.target,
@@ -82,11 +74,11 @@ def recommendation_of(
         ci95_s=best.ci95_s,
         tokens_per_s=best.tokens_per_s,
         gain=gain,
-        over_one_device=over_one_device(best, run),
+        over_one_device=run.over_one_device(best),
         bottleneck_shares=limits,
         limits_method=None if not limits else "simulated" if best.method == "measured" else best.method,
         bound_by=max(limits, key=lambda part: limits[part]) if limits else None,
-        bound=bound,
+        bound=layout_bound(best, gain),
         runner_up=second and second.printed_plan,
         margin=second and margin_of(best, second),
         too_close=ranking.too_close(best, second) if second else None,
@@ -145,17 +137,17 @@ def default_plan(m: Measurement) -> Plan:
     return with_tile(bare, m.workload, m.target.kind)
 
 
-def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
+def limits_of_measurement(m: Measurement, run: MeasurementSet) -> dict[str, float] | None:
     """The measurement's own limits, else the limits in its simulation."""
-    other = simulation_of(m, run)
+    other = run.simulation_of(m)
     known = m.bottleneck_shares or (other.bottleneck_shares if other else None) or {}
     found = {part: min(1.0, known[part]) for part in PARTS if part in known}
     return found or None
 
 
-def layout_bound(m: Measurement) -> ReachedBound | None:
-    """The largest gain of its layout over the contiguous layout, and the share that was reached, for attention
-    only and not for a step; None where it is unknown."""
+def layout_bound(m: Measurement, gain: Speedup | None) -> ReachedBound | None:
+    """The largest gain of its layout over the contiguous layout; and the share that was reached, for attention only and
+    not for a step, where the `gain` that is shown is the gain over that layout; None where it is unknown."""
     most = attention_bound(m)
     if m.devices == 1 or most is None:
         return None
@@ -163,6 +155,8 @@ def layout_bound(m: Measurement) -> ReachedBound | None:
     alike = m.speedup is not None and m.speedup.over == own and m.workload.passes != STEP
     reached = m.speedup.value / most if m.speedup and alike else None
     found = ReachedBound(attention_only=most, layer=m.bound and m.bound.layer, reached=reached)
+    if m.speedup and gain and gain.over != m.speedup.over:  # the bound is for another gain
+        return replace(found, reached=None)
     return replace(found, above=why_above_bound(found))
 
 

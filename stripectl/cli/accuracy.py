@@ -1,12 +1,21 @@
 """`stripectl accuracy`: predictions compared with every published measurement that ships."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from stripectl.analysis.accuracy.attention import AttentionGroup, Prediction
+    from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy
+    from stripectl.analysis.accuracy.measured_kernel import KernelFit
+    from stripectl.analysis.accuracy.memory import MemoryAccuracy
+    from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime
+    from stripectl.analysis.accuracy.paper import PaperKernel, SpeedUpAccuracy
+    from stripectl.analysis.accuracy.tables import Accuracy
 
 
 @click.command("accuracy")
@@ -25,11 +34,11 @@ def command(rows: bool, as_json: bool) -> None:
       stripectl accuracy --rows
       stripectl accuracy --json | jq .attention
     """
-    from stripectl.analysis.accuracy.tables import accuracy_data
+    from stripectl.analysis.accuracy.tables import compute_accuracy
 
-    found = accuracy_data(rows)
+    found = compute_accuracy(rows)
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(found.to_json(), indent=1))
         return
     from stripectl.reporters.terminal.tables import console
 
@@ -39,91 +48,86 @@ def command(rows: bool, as_json: bool) -> None:
         screen.print()
 
 
-def accuracy_tables(found: dict[str, Any]) -> list["Table"]:
-    rows = [each_row(found["rows"])] if "rows" in found else []
-    paper = paper_table(found["paper"], found["paper_constants"])
-    compiled = compiled_table(found["paper_compiled"], found["paper_constants"])
-    meshes = mesh_table(found["meshes"], found["mesh_steps"])
+def accuracy_tables(found: "Accuracy") -> list["Table"]:
     return [
-        attention_table(found["attention"]),
-        measured_kernel_table(found["measured_kernel"]),
-        *rows,
-        paper,
-        compiled,
-        meshes,
-        memory_table(found["memory"]),
+        attention_table(found.attention),
+        measured_kernel_table(found.measured_kernel),
+        *([] if found.rows is None else [each_row(found.rows)]),
+        paper_table(found.paper, found.paper_constants),
+        compiled_table(found.paper_compiled, found.paper_constants["v4"]),
+        mesh_table(found.meshes, found.mesh_steps),
+        memory_table(found.memory),
     ]
 
 
-def attention_table(groups: list[dict[str, Any]]) -> "Table":
+def attention_table(groups: "Sequence[AttentionGroup]") -> "Table":
     numbers = ("rows", "mean error", "worst", "predicted / measured")
     made = number_table("attention on one device", ("device", "measured kernel", "predicted by", "pass"), numbers)
     for each in groups:
-        names = each["hardware"], each["measured"], each["ours"] + " (fitted to them)" * each["fitted"], each["passes"]
-        error = each["error"]
-        percent = f"{error['mean']:.1%}", f"{error['worst']:.1%}"
-        made.add_row(*names, str(error["rows"]), *percent, f"{error['ratio']:.2f}")
+        names = each.hardware, each.measured, each.ours + " (fitted to them)" * each.fitted, each.passes
+        error = each.error
+        made.add_row(*names, str(error.rows), f"{error.mean:.1%}", f"{error.worst:.1%}", f"{error.ratio:.2f}")
     return made
 
 
-def measured_kernel_table(fit: dict[str, Any]) -> "Table":
+def measured_kernel_table(fit: "KernelFit") -> "Table":
     title = "attention backward on tpu7x by the measured kernel (tokamax splash), each length from the others"
     made = number_table(title, ("fitted constants, ns",), ("rows", "mean error", "worst"))
-    error, said = fit["left_out"], ", ".join(f"{name} {1e9 * each:.3g}" for name, each in fit["constants"].items())
-    made.add_row(said, str(error["rows"]), f"{error['mean']:.1%}", f"{error['worst']:.1%}")
+    error, said = fit.left_out, ", ".join(f"{name} {1e9 * each:.3g}" for name, each in fit.constants.items())
+    made.add_row(said, str(error.rows), f"{error.mean:.1%}", f"{error.worst:.1%}")
     return made
 
 
-def each_row(rows: list[dict[str, Any]]) -> "Table":
+def each_row(rows: "Sequence[Prediction]") -> "Table":
     made = number_table(
         "each row", ("device", "kernel", "pass", "mask", "shape", "tile"), ("measured", "predicted", "ratio")
     )
     for each in rows:
-        sizes = ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "v_dim")
-        shape, kernel = "x".join(str(each[name]) for name in sizes), each["kernel"].partition(" (")[0]
-        names = each["hardware"], kernel, each["passes"], each["mask"], shape, each["tile"]
-        ms = f"{each['seconds'] * 1e3:.3f} ms", f"{each['predicted'] * 1e3:.3f} ms"
-        made.add_row(*names, *ms, f"{each['predicted'] / each['seconds']:.2f}")
+        row = each.row
+        sizes = (row.batch, row.q_len, row.kv_len, row.heads, row.kv_heads, row.head_dim, row.v_dim)
+        shape, kernel = "x".join(map(str, sizes)), row.kernel.partition(" (")[0]
+        ms = f"{row.seconds * 1e3:.3f} ms", f"{each.predicted * 1e3:.3f} ms"
+        made.add_row(row.hardware, kernel, row.passes, row.mask, shape, str(row.tile), *ms, f"{each.ratio:.2f}")
     return made
 
 
-def paper_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any]]) -> "Table":
+def paper_table(errors: "Sequence[SpeedUpAccuracy]", constants: "Mapping[str, PaperKernel]") -> "Table":
     title = "training steps, striped over contiguous (Brandon et al. 2023)"
     made = number_table(title, ("device", "constants"), ("rows (fitted to them)", "RMSE of the speed-up", "worst"))
     for each in errors:
-        own = constants[each["hardware"]]
-        said = ", ".join(f"{name} {own[name]:g}" for name in ("tile", "boundary", "dead") if name in own)
-        made.add_row(each["hardware"], said, str(each["rows"]), f"{each['rmse']:.3f}", f"{each['worst']:.3f}")
+        own = constants[each.hardware]
+        known = {"tile": own.tile, "boundary": own.boundary, "dead": own.dead}
+        said = ", ".join(f"{name} {value:g}" for name, value in known.items() if value is not None)
+        made.add_row(each.hardware, said, str(each.rows), f"{each.rmse:.3f}", f"{each.worst:.3f}")
     return made
 
 
-def compiled_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any]]) -> "Table":
+def compiled_table(errors: "Sequence[CompiledSpeedUpAccuracy]", constants: "PaperKernel") -> "Table":
     title = "training steps, compiled: striped over contiguous on v4 (Brandon et al. 2023)"
     made = number_table(title, ("tiles of", "constants"), ("rows", "RMSE of the speed-up", "mean", "worst"))
-    own = constants["v4"]
-    fitted = f"tile {own['tile']:g}, dead {own['dead']:g} (fitted to the same rows, simulated)"
+    fitted = f"tile {constants.tile:g}, dead {constants.dead:g} (fitted to the same rows, simulated)"
     for each in errors:
-        figures = f"{each['rmse']:.3f}", f"{each['mean']:+.3f}", f"{each['worst']:.3f}"
-        made.add_row(each["tiles"], fitted if each["fitted"] else "none", str(each["rows"]), *figures)
+        figures = f"{each.rmse:.3f}", f"{each.mean:+.3f}", f"{each.worst:.3f}"
+        made.add_row(each.tiles, fitted if each.fitted else "none", str(each.rows), *figures)
     return made
 
 
-def mesh_table(orders: list[dict[str, Any]], cells: list[dict[str, Any]]) -> "Table":
+def mesh_table(orders: "Sequence[MeshOrder]", cells: "Sequence[MeshTime]") -> "Table":
     numbers = ("pairs 3 % apart", "in the right order", "Kendall's tau", "pick over best", "simulated / measured")
     made = number_table("meshes of a training step (MaxText, v5p-64, llama3-8b, contiguous)", ("tokens",), numbers)
     for each in orders:
-        ratios = sorted(cell["simulated"] / cell["measured"] for cell in cells if cell["seq_len"] == each["seq_len"])
-        counts = f"{each['seq_len'] // 1024}k", str(each["pairs"]), str(each["right"])
-        made.add_row(*counts, f"{each['tau']:.2f}", f"{each['lost']:+.1%}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
+        ratios = sorted(cell.ratio for cell in cells if cell.seq_len == each.seq_len)
+        counts = f"{each.seq_len // 1024}k", str(each.pairs), str(each.right)
+        made.add_row(*counts, f"{each.tau:.2f}", f"{each.lost:+.1%}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
     return made
 
 
-def memory_table(errors: list[dict[str, Any]]) -> "Table":
+def memory_table(errors: "Sequence[MemoryAccuracy]") -> "Table":
     numbers = ("plans", "mean error", "worst, predicted / compiled", "within 10 %")
     made = number_table("memory of a device, predicted without a compiler and compiled", ("program", "device"), numbers)
     for each in errors:
-        figures = str(each["rows"]), f"{each['mean']:.1%}", f"{each['worst']:.2f}", str(each["near"])
-        made.add_row(each["what"], each["hardware"], *figures)
+        figures = str(each.rows), f"{each.mean:.1%}", f"{each.worst:.2f}", str(each.near)
+        made.add_row(each.what, each.hardware, *figures)
     return made
 
 

@@ -18,6 +18,7 @@ from stripectl.errors import BadInput, StripectlError
 from stripectl.runner.options import REPORT
 
 if TYPE_CHECKING:
+    from stripectl.results.case import Case
     from stripectl.results.writer import RunWriter
     from stripectl.runner.request import Request
 
@@ -83,9 +84,8 @@ def largest_shown(run: Any) -> tuple[Any, list[str]]:
     """(the run with the fastest plans of each workload, the baselines of their speed-ups, and plans without a time; a
     line on the other plans): there may be hundreds of meshes, and most are slow."""
     from stripectl.analysis.ranking import fastest_measurements
-    from stripectl.results.measurement import with_speedups
 
-    measurements = with_speedups(run.measurements)
+    measurements = run.results
     chosen = set(map(id, fastest_measurements(measurements, SHOWN)))
     kept = [m for m in measurements if id(m) in chosen or m.status != "ok"]
     more = len(measurements) - len(kept)
@@ -204,12 +204,11 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
     from stripectl.reporters.profile_text import opening
     from stripectl.reporters.terminal.profile import profile_parts
     from stripectl.results.labels import plan_label, workload_label
-    from stripectl.results.measurement import predicted_overlap
 
     traced = [m for m in run.measurements if m.profile]
     for m in traced:
         title = f"{plan_label(m)} {m.workload.passes}, {workload_label(m.workload)} on {m.target}"
-        predicted = predicted_overlap(m, run.measurements)
+        predicted = run.results.predicted_overlap(m)
         for part in profile_parts(m.profile, title, screen.width, predicted, m.median_s):
             screen.print(part)
         screen.print()
@@ -232,7 +231,7 @@ def exit_code(run: Any, explicit: bool) -> int:
     return 2 if all(refused) or (explicit and any(refused)) else 0
 
 
-def show_dry_run(cases: Sequence[Any], what: str, rest: str) -> int:
+def show_dry_run(cases: Sequence["Case"], what: str, rest: str) -> int:
     """Print the plans that would run, on stdout, and return the exit code."""
     from stripectl.results.labels import workload_label
 

@@ -22,6 +22,7 @@ from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target
 from stripectl.hlo.llo_bundles import dump_flags
+from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource, TableSource
 from stripectl.results.environment import FLAGS, version
 from stripectl.results.findings import CommunicationOverlap
@@ -179,66 +180,58 @@ class CompilerPool:
         return found
 
 
-def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> Measurement:
-    """The case with the compiler's report; refused where the compiler rejects the plan."""
-    if case.status != "ok":
-        return case
-    case, plan = replace(case, method="compiled"), case.plan
+def compile_case(case: Case, target: Target, compilers: CompilerPool) -> Measurement:
+    """The case compiled, with the compiler's report; refused where the compiler rejects the plan."""
+    made = Measurement.of(case, "compiled")
+    if not case.is_ready:
+        return made
     try:
-        report = compilers.report(case.workload, plan, target, case.flags or {})
+        report = compilers.report(case.workload, case.plan, target, case.flags or {})
         if report.refused is not None:
             needs, has = refused_memory(report.refused)
             reason = refusal(report.refused, compilers.toolchain(target))
-            return replace(case, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or case.hbm_bytes)
-        return with_predicted_time(with_report(case, report, target), target, report, compilers)
+            return replace(made, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or made.hbm_bytes)
+        return with_predicted_time(with_report(made, report, target), target, report, compilers)
     except BadInput as error:
-        return replace(case, status="refused", reason=str(error))
+        return replace(made, status="refused", reason=str(error))
     except WorkerError as failure:
         reason, status = failure_reason(failure)
-        return replace(case, status=status, reason=reason if failure.group_alive else f"the compiler {reason}")
+        return replace(made, status=status, reason=reason if failure.group_alive else f"the compiler {reason}")
 
 
-def with_report(case: Measurement, report: CompilerReport, target: Target) -> Measurement:
-    """The case with the compiler's facts about its program, and the time of its copies; refused where the program does
-    not fit in memory."""
+def with_report(m: Measurement, report: CompilerReport, target: Target) -> Measurement:
+    """The measurement with the compiler's facts about its program, and the time of its copies; refused where the
+    program does not fit in memory."""
     program, rate = report.program, target.hardware.figure("hbm_bytes_per_s")
     if program.copies and rate:  # a copy reads and writes
         copies = replace(program.copies, s_per_round=2 * program.copies.bytes_per_round / rate)
         program = replace(program, copies=copies)
-    case = replace(
-        case,
-        compile_s=report.compile_s,
-        bytes=report.bytes,
-        peak_bytes=report.peak_bytes,
-        compiled_program=program,
-    )
-    return check_memory(case)
+    m = replace(m, compile_s=report.compile_s, bytes=report.bytes, peak_bytes=report.peak_bytes)
+    return check_memory(replace(m, compiled_program=program))
 
 
-def with_predicted_time(
-    case: Measurement, target: Target, report: CompilerReport, compilers: CompilerPool
-) -> Measurement:
-    """The case with the simulated time from the compiler's cycles and schedule; without a time where the hardware's
-    profile lacks a figure that this needs."""
-    if case.status != "ok":
-        return case
-    plan = case.plan
+def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, compilers: CompilerPool) -> Measurement:
+    """The measurement with the simulated time from the compiler's cycles and schedule; without a time where the
+    hardware's profile lacks a figure that this needs."""
+    if m.status != "ok":
+        return m
+    plan = m.plan
     try:
-        wired, alike = place_mesh(target, plan.mesh or ()), layer_groups(case.workload, plan)
+        wired, alike = place_mesh(target, plan.mesh or ()), layer_groups(m.workload, plan)
         machines = [
             compiled_cost_model(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
             for (_, own, each), said in zip(alike, report.kinds, strict=True)
         ]
     except BadInput as error:  # the compiler's facts are valid without a time
-        return replace(case, cost_source=CostSource(source=CostOrigin.NONE, left_out=str(error)))
-    case = replace(case, cost_source=replace(attention_cost_source(machines), predicted=True))
-    if case.workload.passes == STEP:
-        case = replace(case, memory=step_memory(case.workload, plan, target.hardware.kind))
-        return compiled_step(case, target.hardware, machines, report.program)
+        return replace(m, cost_source=CostSource(source=CostOrigin.NONE, left_out=str(error)))
+    m = replace(m, cost_source=replace(attention_cost_source(machines), predicted=True))
+    if m.workload.passes == STEP:
+        m = replace(m, memory=step_memory(m.workload, plan, target.hardware.kind))
+        return compiled_step(m, target.hardware, machines, report.program)
     machine, kind = machines[0], target.hardware.kind
-    found = simulate(case.workload, plan, machine)
+    found = simulate(m.workload, plan, machine)
     overlap = CommunicationOverlap.predicted(found.overlap, PREDICTED)
-    return with_sensitivity(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
+    return with_sensitivity(replace(m, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
 
 
 def refused_memory(message: str) -> tuple[int | None, int | None]:

@@ -128,7 +128,7 @@ class Experts(NamedTuple):
     """Layers of experts: how many experts, how many of them compute a token, the feed-forward size of each and of the
     shared experts together, and how many layers have experts; the other layers have a feed-forward of size `dense`."""
 
-    count: int
+    number: int
     chosen: int
     size: int
     shared: int = 0
@@ -144,11 +144,11 @@ class Experts(NamedTuple):
     def replaced(self, d: int, gates: int = 0) -> list[Replacement]:
         """The replacement by a feed-forward as large as a token's experts in every layer; `gates` are parameters per
         layer in addition to experts and router."""
-        theirs = d * self.count + 3 * d * (self.count * self.size + self.shared) + gates
+        theirs = d * self.number + 3 * d * (self.number * self.size + self.shared) + gates
         dense = 3 * d * self.dense_layers * (self.dense - self.active)
         more = self.sparse_layers * (theirs - 3 * d * self.active) + dense
         shared = f" and shared experts of size {self.shared}" if self.shared else ""
-        part = f"{self.count} experts of size {self.size}{shared}, {self.chosen} per token"
+        part = f"{self.number} experts of size {self.size}{shared}, {self.chosen} per token"
         if self.dense_layers and self.dense != self.active:
             part += f", but a feed-forward of size {self.dense} in {self.dense_layers} layers"
         return [Replacement(part, f"a feed-forward of size {self.active}", more)]

@@ -11,7 +11,7 @@ from stripectl.core.workload import Workload
 class LayerGroup(NamedTuple):
     """A number of equal layers of a step, the workload if all layers were such, and the plan of these layers."""
 
-    count: int
+    layers: int
     workload: Workload
     plan: Plan
 

@@ -45,7 +45,7 @@ class LinearHeads(NamedTuple):
         return cls(**content) if isinstance(content, Mapping) else cls(*values)
 
 
-def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, Any]:
+def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, object]:
     """The fields of a hybrid model, or of its workload, that differ for its layers of one kind."""
     if kind != "linear":
         softmax = {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0], "key_heads": None, "d_conv": None}

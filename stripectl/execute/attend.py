@@ -81,7 +81,7 @@ class JaxAttend:
         """The output of `in_runs`, as queries were given."""
         return out
 
-    def empty(self, q):
+    def empty(self, q) -> Any:
         rows = q.shape[:3]
         return self.empty_output(q), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
 
@@ -137,7 +137,7 @@ class JaxAttend:
             dq, dk, dv = self.computed(compute, kv)
         return dq, (dk, dv)
 
-    def zeros(self, saved: Saved):
+    def zeros(self, saved: Saved) -> Any:
         return jnp.zeros(saved.q_BNTH.shape, jnp.float32)
 
     def add(self, a, b):

@@ -3,7 +3,7 @@
 Arrays are (batch, heads or key/value heads, positions in the layout's order, head_dim).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -126,7 +126,7 @@ class PlanProgram:
         return out, *backward(arrays[given - 1])
 
     @cached_property
-    def function(self) -> Callable:
+    def function(self) -> jax.stages.Wrapped:
         """The jitted program over global arrays."""
         *given, out = self.specs
         out_specs = out if self.workload.passes == "forward" else (out, *given)

@@ -40,8 +40,8 @@ def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     piece = -(-max(16, CHECKED_LEN // pieces) // unit) * unit
     if plan.tile and any(kernel.pads(tile, workload.seq_len // pieces) for tile in plan.tiles.values()):
         piece += divisor
+    small = cut_workload(workload, plan, pieces * piece)
     if kernel.keeps_all_scores:
-        small = cut_workload(workload, plan, pieces * piece)
         return small, with_tile(replace(plan, tile=None), small, "cpu")
     assert plan.tile is not None
     backward = plan.backward or plan.tile
@@ -51,9 +51,7 @@ def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
         smaller = Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink), tile.block_kv_compute)
         return kernel.largest_tile(smaller, piece)
 
-    small = cut_workload(workload, plan, pieces * piece)
-    queries = sequence_sharding(small, plan).query_piece
-    tile = cut(plan.tile)
+    tile, queries = cut(plan.tile), sequence_sharding(small, plan).query_piece
     tile = tile._replace(block_q=min(tile.block_q, queries))
     return small, replace(plan, tile=tile, backward=plan.backward and cut(backward))
 
@@ -103,12 +101,12 @@ def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> Check
         for shard in value.addressable_shards:
             error = float(np.max(np.abs(np.asarray(shard.data, np.float64) - laid[shard.index])) / scale)
             worst = error if np.isnan(error) else max(worst, error)
-    kind = "dense" if workload.attention == "softmax" else "token by token,"
+    kind = "dense float64" if workload.attention == "softmax" else "token by token, float64"
+    tiles = f"tile {plan.tile}" + (f", backward {plan.backward}" if plan.backward else "")
     return Check(
         max_rel_error=worst,
         tolerance=tolerance(workload.dtype, devices[0].platform),
-        reference=f"{kind} float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
-        + (f", backward {plan.backward}" if plan.backward else ""),
+        reference=f"{kind}, {workload.seq_len} tokens, {workload.heads} heads, {tiles}",
     )
 
 

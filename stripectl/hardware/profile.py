@@ -52,7 +52,7 @@ class Hardware:
     aliases: tuple[str, ...]
     overlaps: bool  # whether collectives run while the device computes
     kernel: str  # the kernel that its users have
-    compiler: Mapping[str, Any]  # what a GPU's compiler needs to know about a device that is absent
+    compiler: Mapping[str, float | str]  # what a GPU's compiler needs to know about a device that is absent
     figures: Mapping[str, float]
     sources: Mapping[str, str]
 
@@ -75,10 +75,11 @@ class Hardware:
         """The peak matmul rate for inputs of this dtype."""
         return self.figure(f"matmul_flops_per_s_{dtype}")
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """The other fields of a profile, as they are written there."""
-        listed = {key: list(value) if isinstance(value := getattr(self, key), tuple) else value for key in FIELDS}
-        return listed | {"slices": [format_shape(shape) for shape in self.slices]}
+        values = {key: getattr(self, key) for key in FIELDS}
+        listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+        return {**listed, "slices": [format_shape(shape) for shape in self.slices]}
 
     @classmethod
     def load(cls, name: str) -> "Hardware":

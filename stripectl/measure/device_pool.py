@@ -13,12 +13,14 @@ from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, named_by_device
 from stripectl.hardware.target import Target, parse_target, target_of
+from stripectl.results.devices import DeviceGroup
 from stripectl.results.environment import cores
+from stripectl.results.records import read_record, record_json
 from stripectl.simulate.calibration import (
     HOP_BYTES,
+    BlockShape,
     CalibrationBlock,
     block_heads,
-    block_shape,
     blocks_for,
     fit_hop,
     measured_cost_model,
@@ -50,9 +52,9 @@ class DevicePool:
 
     def __init__(self, say: Say, cluster: Cluster | None = None) -> None:
         self.say, self.cluster = say, cluster
-        self.discovered: list[dict[str, Any]] = []
+        self.discovered: list[DeviceGroup] = []
         self.groups: dict[int | None, WorkerGroup] = {}
-        self.info: dict[int | None, dict[str, Any]] = {}
+        self.info: dict[int | None, DeviceGroup] = {}
         self.timed: dict[Any, dict[CalibrationBlock, float]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
@@ -75,14 +77,14 @@ class DevicePool:
         if processes not in self.groups:
             self.say("look for devices", 0, 1)
             started = self.groups[processes] = WorkerGroup(processes, cluster=self.cluster)
-            self.info[processes] = {"processes": processes or 1, **self._first(started)}
+            self.info[processes] = replace(self._first(started), processes=processes or 1)
             self.discovered.append(self.info[processes])
         return self.groups[processes]
 
-    def _first(self, started: WorkerGroup, again: bool = True) -> dict[str, Any]:
+    def _first(self, started: WorkerGroup, again: bool = True) -> DeviceGroup:
         """A group's description of its devices; a worker that is killed meanwhile is started once more."""
         try:
-            return started.ask("devices")[0]
+            return read_record(DeviceGroup, started.ask("devices")[0])
         except WorkerError as failure:
             if again and not failure.group_alive and not failure.timed_out:
                 return self._first(started, again=False)
@@ -103,15 +105,15 @@ class DevicePool:
         before = list(self.discovered)
         self.group(None)
         found = self.info[None]
-        if found["platform"] == "cpu":
+        if found.platform == "cpu":
             self.groups.pop(None).stop()
             self.discovered[:] = before
             here = 2 ** (self.cores.bit_length() - 1)  # a power of two divides usual sequence lengths
             return LocalTarget(Target(profile or Hardware.load("cpu"), (max(DEFAULT_RING_DEVICES, here),)), here, here)
-        bare = {"name": found["platform"], "kind": found["platform"]}
-        known = profile or named_by_device(found["kind"]) or Hardware.from_mapping(Path(found["kind"]), bare)
-        devices = found["count"] if found["count"] > 1 else DEFAULT_RING_DEVICES
-        return LocalTarget(target_of(known, devices), found["count"])
+        bare = {"name": found.platform, "kind": found.platform}
+        known = profile or named_by_device(found.kind) or Hardware.from_mapping(Path(found.kind), bare)
+        devices = found.count if found.count > 1 else DEFAULT_RING_DEVICES
+        return LocalTarget(target_of(known, devices), found.count)
 
     def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
         """(latency, rate) of a hop between the local devices, or None for one device."""
@@ -181,13 +183,13 @@ class DevicePool:
         self, place: LocalTarget, kernel: str, tile: Tile, workload: Workload, passes: str
     ) -> dict[CalibrationBlock, float]:
         """Seconds of the blocks of a tile in one pass, timed once."""
-        shape = block_shape(workload)
-        which = (place.processes, kernel, tile, passes, *shape.values())
+        shape = BlockShape.of(workload)
+        which = (place.processes, kernel, tile, passes, shape)
         if which not in self.timed:
             (fitted, held_out), times = blocks_for(tile), dict[CalibrationBlock, float]()
             for done, block in enumerate([*fitted, held_out]):
-                self.say(f"time tiles of {tile}, {passes}: {block.rows} {block.band}", done, len(fitted) + 1)
-                request = {"rows": block.rows, "band": block.band, "passes": [passes], "shape": shape}
+                self.say(f"time tiles of {tile}, {passes}: {block}", done, len(fitted) + 1)
+                request = {"rows": block.rows, "band": block.band, "passes": [passes], "shape": record_json(shape)}
                 answers = self.group(place.processes).ask("time_block", 600, kernel=kernel, tile=str(tile), **request)
                 times[block] = sum(answer[passes] for answer in answers) / len(answers)
             self.timed[which] = times

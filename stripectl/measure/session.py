@@ -22,7 +22,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.linear_attention import CONSTANT, recurrence_of
+from stripectl.core.linear_attention import recurrence_of
 from stripectl.core.plan import Plan, parse_plan, parse_tile
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.workload import STEP, Workload
@@ -34,8 +34,8 @@ from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.measure.yardstick import Yardstick
 from stripectl.profiling.capture import WITHOUT_GRAPHS, capture
 from stripectl.profiling.folder import HLO
-from stripectl.results.records import record_json
-from stripectl.simulate.calibration import CalibrationBlock
+from stripectl.results.records import read_record, record_json
+from stripectl.simulate.calibration import BlockShape, CalibrationBlock
 from stripectl.training.program import program_of
 from stripectl.util.json import JsonObject
 
@@ -47,7 +47,7 @@ MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 class ReadyProgram:
     """A compiled plan with its inputs, ready to be sampled."""
 
-    function: Callable[..., Any]
+    function: jax.stages.Compiled
     inputs: list[Any]  # shared with plans that take the same inputs
     own: list[Any]
     program: Any
@@ -104,18 +104,12 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
 
 
 def block_programs(
-    kernel: str,
-    tile: Tile,
-    block: CalibrationBlock,
-    group: int,
-    head_dim: int,
-    v_head_dim: int,
-    dtype: str,
-    recurrence: str = CONSTANT,
+    kernel: str, tile: Tile, block: CalibrationBlock, shape: BlockShape
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
     """The passes of a kernel for one key/value group on a block of scores: for each, a jitted function and its
     inputs."""
-    if rule := recurrence_of(recurrence):
+    group, head_dim, v_head_dim, dtype = shape.group, shape.head_dim, shape.v_head_dim, shape.dtype
+    if rule := recurrence_of(shape.recurrence):
         return chunk_programs(rule, kernel, tile.block_kv, block, (group, head_dim, v_head_dim), dtype)
     module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
     keys = jax.random.split(jax.random.key(0), 4)
@@ -189,8 +183,8 @@ class Session:
     def watch(self) -> Yardstick:
         return Yardstick()
 
-    def devices(self) -> dict[str, Any]:
-        """The devices that JAX finds here."""
+    def devices(self) -> JsonObject:
+        """The devices that JAX finds here (`DeviceGroup`)."""
         devices = jax.devices()
         return {
             "platform": devices[0].platform,
@@ -257,7 +251,7 @@ class Session:
             ready = replace(ready, function=ready.program.compile({**ready.flags, **WITHOUT_GRAPHS}))
             seconds(ready.run)
         if jax.process_index() == 0:
-            (Path(folder) / HLO).write_text(ready.function.as_text(), encoding="utf-8")
+            (Path(folder) / HLO).write_text(ready.function.as_text() or "", encoding="utf-8")
         if (Path(folder) / mark).exists():
             capture(ready.run, steps, Path(folder), barrier)
             return None
@@ -278,21 +272,23 @@ class Session:
         tile: str,
         rows: int,
         band: str,
-        shape: Mapping[str, Any],
+        shape: JsonObject,
         passes: Sequence[str] = ("forward", "backward"),
     ) -> dict[str, float]:
-        """Seconds of a kernel for one key/value group on a block of scores, by pass; `shape` is as in
-        `block_programs`."""
-        programs = block_programs(kernel, parse_tile(tile), CalibrationBlock(rows, band), **shape)
+        """Seconds of a kernel for one key/value group on a block of scores, by pass; `shape` is a
+        `BlockShape`."""
+        programs = block_programs(
+            kernel, parse_tile(tile), CalibrationBlock(rows, band), read_record(BlockShape, shape)
+        )
         return {each: typical(*programs[each]) for each in passes}
 
     def prepare_block(
-        self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, shape: Mapping[str, Any]
+        self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, shape: JsonObject
     ) -> None:
         """Compile one pass of such a block, and run it until it is warm."""
-        function, *inputs = block_programs(kernel, parse_tile(tile), CalibrationBlock(rows, band), **shape)[passes]
-        shared = self.inputs.setdefault(f"{passes} {rows} {band} {dict(shape)}", inputs)
-        self.blocks[key] = partial(function, *shared)
+        block, shared = CalibrationBlock(rows, band), read_record(BlockShape, shape)
+        function, *inputs = block_programs(kernel, parse_tile(tile), block, shared)[passes]
+        self.blocks[key] = partial(function, *self.inputs.setdefault(f"{passes} {block} {shared}", inputs))
         seconds(self.blocks[key])
 
     def sample_block(self, key: str) -> float:

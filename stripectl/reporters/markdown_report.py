@@ -11,6 +11,7 @@ from stripectl.reporters.markdown import collapsed_details, fit_comment, markdow
 from stripectl.reporters.terminal import recommendation, tables
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.recommendation import Recommendation
 from stripectl.results.run import Run
 
@@ -19,8 +20,9 @@ COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "memory", "hid
 MORE = "More in run.json."
 
 
-def run_markdown(run: Run, shown: Sequence[Measurement], found: Recommendation | None) -> str:
-    """The markdown of a run; `shown` are its measurements with their speed-ups, `found` is its recommendation."""
+def run_markdown(run: Run, found: Recommendation | None) -> str:
+    """The markdown of a run; `found` is its recommendation."""
+    shown = run.results
     lines = [*_verdict(found, shown), *_warnings(run)]
     groups: dict[str, list[Measurement]] = {}
     for m in shown:
@@ -84,7 +86,7 @@ def _warnings(run: Run) -> list[str]:
     return [line for warning in warnings_of(run) for line in ("", f"**Warning.** {markdown_text(warning)}.")]
 
 
-def _measurements(members: Sequence[Measurement], run: Sequence[Measurement]) -> list[str]:
+def _measurements(members: Sequence[Measurement], run: MeasurementSet) -> list[str]:
     """The fastest plans, and the number of others."""
     timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
     others = [m for m in members if not m.median_s]

@@ -5,19 +5,21 @@ Progress is not an event, because a call that waits for a worker cannot yield on
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from stripectl.results.case import Case
+from stripectl.results.devices import DeviceGroup
 from stripectl.results.measurement import Measurement
 from stripectl.results.search_table import SearchTable
 
 
 @dataclass(frozen=True)
 class DevicesFound:
-    """Devices that a command uses, as in `environment["devices"]` of a run."""
+    """Devices that a command uses."""
 
-    devices: Sequence[Mapping[str, Any]]
+    devices: Sequence[DeviceGroup]
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ Event = DevicesFound | Partial | Final | SearchResult | Notice
 class Backend(Protocol):
     """Simulates, compiles or measures plans of one target."""
 
-    def prepare(self, cases: Sequence[Measurement]) -> None:
+    def prepare(self, cases: Sequence[Case]) -> None:
         """Fail before anything runs where the cases cannot run.
 
         Raises:
@@ -62,8 +64,8 @@ class Backend(Protocol):
         """
         ...
 
-    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
-        """A `Final` for every case, in order; a case that is already refused or failed is unchanged. Sampling ends
+    def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
+        """A `Final` for every case, in order; a case that is not ready keeps its reason. Sampling ends
         after `budget_s`. An interrupt continues after all results were yielded."""
         ...
 

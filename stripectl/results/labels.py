@@ -3,7 +3,8 @@
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, FEATURES
 from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload, format_length
-from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.case import flags_text
+from stripectl.results.measurement import Measurement
 
 METHOD_WORDS = {  # a compiler gives no time
     "measured": "measured",

@@ -7,8 +7,8 @@ from stripectl.core.method import Method
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName
+from stripectl.results.case import flags_text
 from stripectl.results.findings import Speedup
-from stripectl.results.measurement import flags_text
 
 
 @dataclass(frozen=True, kw_only=True)

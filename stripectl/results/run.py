@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 from stripectl.errors import BadInput
 from stripectl.results import journal
-from stripectl.results.measurement import Measurement, readable, with_speedups
+from stripectl.results.measurement import Measurement, readable
+from stripectl.results.measurement_set import MeasurementSet, with_speedups
 from stripectl.results.recommendation import Recommendation
 from stripectl.results.records import record_json
 from stripectl.results.schema import MAX_MEASUREMENTS, is_shallow, is_small
@@ -50,10 +51,17 @@ class Run:
     searches: list[SearchTable] = field(default_factory=list)
     renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows; `api` sets it
 
+    @property
+    def results(self) -> MeasurementSet:
+        """The measurements with their speed-ups, which are computed once."""
+        if not isinstance(self.measurements, MeasurementSet):
+            self.measurements = with_speedups(self.measurements)
+        return self.measurements
+
     def rows(self) -> list[dict[str, Json]]:
         """A flat mapping per measurement, for pandas and polars: workload, parts of the plan and results, in seconds
         and bytes."""
-        return [_row(m) for m in with_speedups(self.measurements)]
+        return [_row(m) for m in self.results]
 
     def _repr_html_(self) -> str | None:
         if Run.renderer is None:
@@ -62,7 +70,7 @@ class Run:
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 60rem; border: 0"></iframe>'
 
     def to_json(self) -> dict[str, Json]:
-        return self._json_around([m.to_json() for m in with_speedups(self.measurements)])
+        return self._json_around([m.to_json() for m in self.results])
 
     def _json_around(self, measured: Sequence[JsonObject]) -> dict[str, Json]:
         return {
@@ -80,7 +88,7 @@ class Run:
             BadInput: the folder cannot be written.
         """
         path, content = folder / FILE, self._json_around(())
-        lines = ",\n".join(json.dumps(m.to_json()) for m in with_speedups(self.measurements))
+        lines = ",\n".join(json.dumps(m.to_json()) for m in self.results)
         parts = {name: json.dumps(part, indent=None if name == "searches" else 1) for name, part in content.items()}
         parts["measurements"] = f"[\n{lines}\n]"
         text = ",\n".join(f'"{name}": {part}' for name, part in parts.items())

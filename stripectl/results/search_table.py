@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stripectl.core.workload import Workload
-from stripectl.results.measurement import Measurement, refusals_and_failures
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import refusals_and_failures
 from stripectl.results.schema import MAX_MEASUREMENTS, is_number
 from stripectl.util.json import JsonObject
 

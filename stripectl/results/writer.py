@@ -44,8 +44,8 @@ class RunWriter:
             case Partial(measurement) | Final(measurement):
                 self.add(measurement)
             case DevicesFound(devices):
-                known = self.run.environment["devices"]
-                known += [each for each in map(dict, devices) if each not in known]  # a resumed run has them already
+                known = self.run.environment["devices"]  # a resumed run has them already
+                known += [each for group in devices if (each := group.to_json()) not in known]
             case SearchResult(table):
                 self.run.searches = table.replacing(self.run.searches)
             case Notice():

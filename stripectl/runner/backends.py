@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.workload import STEP, format_length
@@ -14,6 +14,8 @@ from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.measure.sampler import measure, refused_without
 from stripectl.profiling.profiler import Tracer
 from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial
+from stripectl.results.case import Case
+from stripectl.results.devices import DeviceGroup
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
@@ -37,10 +39,10 @@ class Simulated:
     devices: DevicePool
     explains: bool = True  # also limits and scaling, which take ten times as long as the simulation itself
 
-    def prepare(self, cases: Sequence[Measurement]) -> None:
+    def prepare(self, cases: Sequence[Case]) -> None:
         """Nothing to prepare."""
 
-    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+    def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         """As `Backend.run`; in a group of many cases, only the fastest are explained."""
         if self.explains and len(cases) <= EXPLAINED_PLANS:
             yield from (Final(self.simulate(case)) for case in cases)
@@ -51,7 +53,7 @@ class Simulated:
             found[at] = self.simulate(cases[at])
         yield from map(Final, found)
 
-    def simulate(self, case: Measurement) -> Measurement:
+    def simulate(self, case: Case) -> Measurement:
         return simulate_case(with_static_facts_once(case, self.place.target), self.place, self.devices)
 
 
@@ -62,10 +64,10 @@ class Compiled:
     target: Target
     compilers: CompilerPool
 
-    def prepare(self, cases: Sequence[Measurement]) -> None:
+    def prepare(self, cases: Sequence[Case]) -> None:
         self.compilers.toolchain(self.target)
 
-    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+    def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         for done, case in enumerate(cases):
             length = format_length(case.workload.seq_len)
             self.compilers.say(f"compile {case.workload.passes} of {case.plan} at {length}", done, len(cases))
@@ -81,28 +83,28 @@ class Measured:
     devices: DevicePool
     tracer: Tracer | None = None
 
-    def prepare(self, cases: Sequence[Measurement]) -> None:
-        if all(case.devices <= self.place.here for case in cases if case.status == "ok"):
+    def prepare(self, cases: Sequence[Case]) -> None:
+        if all(case.devices <= self.place.here for case in cases if case.is_ready):
             return
         cpu = f", or --target cpu:{self.devices.cores}" if self.place.target.hardware.kind == "cpu" else ""
         raise Missing(f"cannot measure {self.place.target} because it is not here. Try --method simulated{cpu}.")
 
-    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+    def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         say, link = self.devices.say, self.place.target.hardware.figure("link_bytes_per_s_one_way")
-        runnable = [resume_case(case, self.request) for case in cases if case.status == "ok"]
-        made = {case.identity: case for case in cases if case.status != "ok"}
+        runnable = [case for case in cases if case.is_ready]
+        made = {case.identity: Measurement.of(case) for case in cases if not case.is_ready}
         try:
             for count in dict.fromkeys(case.devices for case in runnable):
                 together = [case for case in runnable if case.devices == count]
                 workers = self.devices.group(count if self.place.processes else None)
                 share_s = budget_s * len(together) / len(runnable)
-                wanted = [each for case in together for each in with_fewer_layers(case)]
+                wanted = [each for case in together for each in begun(case, self.request)]
                 for known in measure(workers, wanted, self.request.sampling, share_s, say, link, self.tracer):
                     made |= {result.identity: result for result in known}
                     yield from (Partial(each) for each in reassemble(cases, made) if each.samples_s)
         except KeyboardInterrupt as error:
             if isinstance(error, HostLost):
-                parts = (each for case in runnable for each in with_fewer_layers(case))
+                parts = (each for case in runnable for each in begun(case, self.request))
                 refused = (replace(each, status="refused", reason=refused_without(error)) for each in parts)
                 made = {each.identity: each for each in refused if not each.samples_s} | made
             yield from map(Final, reassemble(cases, made))
@@ -114,7 +116,7 @@ class Backends(Protocol):
     """The backends of a request: its target, the discovered devices, and the backends for this and other targets."""
 
     @property
-    def discovered(self) -> Sequence[Mapping[str, Any]]: ...
+    def discovered(self) -> Sequence[DeviceGroup]: ...
 
     @property
     def place(self) -> LocalTarget:
@@ -153,7 +155,7 @@ class LocalBackends:
         self.ends.close()
 
     @property
-    def discovered(self) -> Sequence[Mapping[str, Any]]:
+    def discovered(self) -> Sequence[DeviceGroup]:
         return self.devices.discovered
 
     @property
@@ -181,7 +183,7 @@ def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[
 
     def found() -> Iterator[Event]:
         nonlocal count
-        new = [dict(each) for each in backends.discovered[count:]]
+        new = list(backends.discovered[count:])
         count += len(new)
         yield from [DevicesFound(new)] if new else []
 
@@ -195,44 +197,41 @@ def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[
     yield from found()
 
 
-def with_static_facts_once(case: Measurement, target: Target) -> Measurement:
+def with_static_facts_once(case: Case, target: Target) -> Case:
     """The case with its static facts, where it has none yet."""
-    return case if case.status != "ok" or case.tiles else with_static_facts(case, target.hardware)
+    return case if not case.is_ready or case.facts else with_static_facts(case, target.hardware)
 
 
-def simulate_case(case: Measurement, place: LocalTarget, devices: DevicePool) -> Measurement:
-    """The simulated case, with its limits and its scaling; refused where it does not fit in memory or the datasheet
+def simulate_case(case: Case, place: LocalTarget, devices: DevicePool) -> Measurement:
+    """The case simulated, with its limits and its scaling; refused where it does not fit in memory or the datasheet
     lacks a figure, failed where its tiles cannot be timed."""
-    if case.status != "ok":
-        return case
-    case, machines = with_cost_models(case, place, devices)
-    if case.status != "ok":
-        return case
+    made, machines = with_cost_models(case, place, devices)
+    if made.status != "ok":
+        return made
     plan, hardware = case.plan, place.target.hardware
     if case.workload.passes == STEP:
         hardware = devices.hardware(place, case.workload.dtype)
         parts = step_memory(case.workload, plan, hardware.kind)
-        case = check_memory(replace(case, memory=parts, peak_bytes=sum(parts.values())))
-        return case if case.status != "ok" else simulated_step(case, hardware, machines)
+        made = check_memory(replace(made, memory=parts, peak_bytes=sum(parts.values())))
+        return made if made.status != "ok" else simulated_step(made, hardware, machines)
     found = simulate(case.workload, plan, machines[0])
-    case = check_memory(replace(case, peak_bytes=found.peak_bytes))
-    if case.status != "ok":
-        return case
-    return with_sensitivity(replace(case, median_s=found.seconds), plan, machines[0], found, hardware.kind)
+    made = check_memory(replace(made, peak_bytes=found.peak_bytes))
+    if made.status != "ok":
+        return made
+    return with_sensitivity(replace(made, median_s=found.seconds), plan, machines[0], found, hardware.kind)
 
 
-def resume_case(case: Measurement, request: Request) -> Measurement:
-    """The case to be measured, with its samples from a resumed run. A whole model's step, which is computed from other
-    measurements, has no samples to continue from."""
-    case = replace(case, method="measured")
-    known = request.previous_by_key.get(case.key)
-    if known is None or len(with_fewer_layers(case)) > 1:
-        return case
-    kept = ("samples_s", "check", "compile_s", "peak_bytes", "noise")
-    return replace(case, **{name: getattr(known, name) for name in kept})
+def begun(case: Case, request: Request) -> list[Measurement]:
+    """The measurements that are sampled for a case. They continue from the samples of a resumed run, but a whole
+    model's step, which is computed from steps with fewer layers, has no samples there."""
+    made = [Measurement.of(each, "measured") for each in with_fewer_layers(case)]
+    if len(made) > 1 or (known := request.previous_by_key.get(made[0].key)) is None:
+        return made
+    kept = replace(made[0], samples_s=known.samples_s, check=known.check, compile_s=known.compile_s)
+    return [replace(kept, peak_bytes=known.peak_bytes, noise=known.noise)]
 
 
-def reassemble(group: Sequence[Measurement], made: Mapping[Any, Measurement]) -> Iterator[Measurement]:
+def reassemble(group: Sequence[Case], made: Mapping[tuple[str, ...], Measurement]) -> Iterator[Measurement]:
     """The finished cases of a group. Training steps come from the steps with fewer layers that ran in their place,
     after the steps of which a profile was captured."""
     for case in group:

@@ -22,7 +22,7 @@ from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.backend import Backend, Event, Final, SearchResult, finals
-from stripectl.results.measurement import Measurement
+from stripectl.results.case import Case
 from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
 from stripectl.results.search_table import SearchTable
 from stripectl.runner.backends import Backends, LocalBackends, with_devices_found
@@ -39,10 +39,10 @@ PROGRESS_PLANS = 256  # between two progress messages
 SMALL_SHARE = 0.45  # of the remaining budget, for sampling the small ring
 
 
-def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[Measurement]:
+def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[Case]:
     """One case per workload and plan, with tile and mesh named; refused cases have their reason."""
     method = "simulated" if request.method == "auto" else request.method
-    found, most = list[Measurement](), MAX_SIMULATED_PLANS if request.is_search else MAX_ASKED_PLANS
+    found, most = list[Case](), MAX_SIMULATED_PLANS if request.is_search else MAX_ASKED_PLANS
     for workload in request.workloads:
         usual = (
             request.with_mesh_and_kernel(each, workload, place)
@@ -126,7 +126,7 @@ def check_possible(request: Request, place: LocalTarget) -> None:
         )
 
 
-def already_measured(request: Request, case: Measurement) -> bool:
+def already_measured(request: Request, case: Case) -> bool:
     """Whether the resumed run contains the case, by the requested method, and with a profile if one is requested."""
     methods = METHODS if request.method == "auto" else (request.method,)
     made = [
@@ -150,7 +150,7 @@ def compiling(request: Request, place: LocalTarget) -> bool:
     )
 
 
-def run_search(request: Request, group: Sequence[Measurement], backends: Backends, budget_s: float) -> Iterator[Event]:
+def run_search(request: Request, group: Sequence[Case], backends: Backends, budget_s: float) -> Iterator[Event]:
     """The cases of one workload, simulated, or of many cases the notable ones. The most promising of each scheme and
     mesh are compiled too, or measured where they can run; if one is refused, the next takes its place. Then the
     baseline on one device, with the kernel and tile of the fastest plan, and, for many cases, a table of all."""
@@ -169,21 +169,19 @@ def run_search(request: Request, group: Sequence[Measurement], backends: Backend
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
         # Timing them again might choose others.
         left.sort(key=lambda case: (*case.identity, "measured") not in request.previous_by_key)
-        chosen = [
-            replace(case, method="measured") for case in with_estimated_sensitivity(left[: request.refine_count], known)
-        ]
-        chosen = [case for case in chosen if case.key not in before]
-        yield from backends.measured(place).run(chosen, budget_s)
-    alone = one_device(request, place, ranked) if request.baseline else []
-    yield from (Final(m) for m in finals(simulated.run(alone)) if not already_measured(request, m))
+        chosen = [case for case in left[: request.refine_count] if (*case.identity, "measured") not in before]
+        yield from with_estimated_sensitivity(backends.measured(place).run(chosen, budget_s), known)
+    alone = one_device(request, place, [asked[m.identity] for m in ranked]) if request.baseline else []
+    alone = [case for case in alone if not already_measured(request, case)]
+    yield from map(Final, finals(simulated.run(alone)))
     yield from [SearchResult(search)] if search else []
 
 
-def compile_promising(request: Request, left: Sequence[Measurement], compiled: Backend) -> Iterator[Event]:
+def compile_promising(request: Request, left: Sequence[Case], compiled: Backend) -> Iterator[Event]:
     """The first of these cases that the compiler does not refuse, as many as the request refines."""
     done = 0
-    for case in (replace(case, method="compiled") for case in left):
-        made = request.previous_by_key.get(case.key)
+    for case in left:
+        made = request.previous_by_key.get((*case.identity, "compiled"))
         if made is None or made.reason == UNFINISHED:
             (made,) = finals(compiled.run([case]))
             yield Final(made)
@@ -191,13 +189,13 @@ def compile_promising(request: Request, left: Sequence[Measurement], compiled: B
             return
 
 
-def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measurement]) -> list[Measurement]:
+def one_device(request: Request, place: LocalTarget, wanted: Sequence[Case]) -> list[Case]:
     """The single-device flash-style baseline of every workload and set of flags: with the kernel and tiles of its first
     plan, where that has tiles."""
     found = []
     for workload, flags in itertools.product(request.workloads, request.flags):
         alike = (case for case in wanted if case.workload == workload and (case.flags or {}) == flags)
-        first = next((case for case in alike if case.status == "ok"), None)
+        first = next((case for case in alike if case.is_ready), None)
         if first is None or first.devices == 1 or workload.passes == STEP:
             continue
         own, alone = first.plan, replace(place, target=Target(place.target.hardware, (1,)))
@@ -209,7 +207,7 @@ def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measuremen
     return found
 
 
-def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
+def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) -> list[Case]:
     """The cases of a bench: every plan with its mesh and tile, or the reason why it is refused."""
     with LocalBackends(request, say, cluster) as backends:
         place = backends.place
@@ -217,12 +215,12 @@ def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) ->
         return max_length_cases(request, place) if request.find_max_length else bench_cases(request, place, say)
 
 
-def run_group(request: Request, every: Sequence[Measurement], backends: Backends, budget_s: float) -> Iterator[Event]:
+def run_group(request: Request, every: Sequence[Case], backends: Backends, budget_s: float) -> Iterator[Event]:
     """The unfinished cases of one workload: compiled or simulated; or measured, if requested, or if all can run here
     and their simulated times suggest that the budget is enough for the samples. A resumed run keeps its methods."""
     place = backends.place
     group = [case for case in every if not already_measured(request, case)]
-    runnable = [case for case in every if case.status == "ok"]
+    runnable = [case for case in every if case.is_ready]
     here = all(case.devices <= place.here for case in runnable)
     decided = {method for case in runnable for method in METHODS if (*case.identity, method) in request.previous_by_key}
     ahead = strongest_ahead(request, backends)
@@ -242,13 +240,13 @@ def run_group(request: Request, every: Sequence[Measurement], backends: Backends
         known |= {estimate.identity: estimate for estimate in rest}
         turn_s = sum(known[each.identity].median_s or 0.0 for each in run)
         if decided or turn_s * (request.sampling.min_samples + request.sampling.warmup) <= budget_s:
-            yield from backends.measured(place).run(with_estimated_sensitivity(group, estimates), budget_s)
+            yield from with_estimated_sensitivity(backends.measured(place).run(group, budget_s), estimates)
         else:
             asked = {case.identity for case in group}
             yield from (Final(estimate) for estimate in estimates if estimate.identity in asked)
 
 
-def run_one_by_one(backend: Backend, cases: Sequence[Measurement]) -> Iterator[Event]:
+def run_one_by_one(backend: Backend, cases: Sequence[Case]) -> Iterator[Event]:
     """The cases one by one, so that each of many gets its limits and its scaling."""
     return itertools.chain.from_iterable(backend.run([case]) for case in cases)
 
@@ -275,11 +273,10 @@ def small_ring(request: Request, backends: Backends, left_s: Callable[[], float]
         if expected and (begun or turn_s * turns <= SMALL_SHARE * left_s()):
             try:
                 for passes in dict.fromkeys(case.workload.passes for case in missing):
-                    group = with_estimated_sensitivity(
-                        [case for case in missing if case.workload.passes == passes], expected
-                    )
+                    group = [case for case in missing if case.workload.passes == passes]
                     weight = sum(each.median_s or 0.0 for each in expected if each.workload.passes == passes) / turn_s
-                    yield from backends.measured(local).run(group, SMALL_SHARE * weight * left_s())
+                    sampled = backends.measured(local).run(group, SMALL_SHARE * weight * left_s())
+                    yield from with_estimated_sensitivity(sampled, expected)
             except KeyboardInterrupt:
                 yield from map(Final, expected)
                 raise
@@ -287,7 +284,7 @@ def small_ring(request: Request, backends: Backends, left_s: Callable[[], float]
             return
 
 
-def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int, say: Say) -> list[Measurement]:
+def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int, say: Say) -> list[Case]:
     """The request reduced to `seq_len` tokens and `groups` key/value heads, on the devices of `place`, without cases
     that cannot be reduced. Tiles come from the longest length, so that they are timed once."""
     attention = [workload for workload in request.workloads if workload.passes != STEP]
@@ -302,4 +299,4 @@ def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int,
     plans = [with_tile(plan, longest, place.target.hardware.kind) for plan in meshed]
     workloads = [replace(first, seq_len=seq_len, passes=each, **cut) for each in passes]
     found = bench_cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place, say)
-    return [case for case in found if case.status == "ok"]
+    return [case for case in found if case.is_ready]

@@ -20,6 +20,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload, format_length
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Backend, Event, Final, finals
+from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
@@ -48,7 +49,7 @@ def length_step(plan: Plan, workload: Workload) -> int:
     return step * -(-(workload.query_len or 1) // step)
 
 
-def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
+def max_length_cases(request: Request, place: LocalTarget) -> list[Case]:
     """One case per pass, plan and set of flags, with the shortest sequence that fills the devices."""
     found, kind = [], place.target.hardware.kind
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
@@ -57,9 +58,9 @@ def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
         meshed = with_default_tile(request.with_mesh_and_kernel(plan, shorter, place), workload, kind)
         shortest = replace(workload, seq_len=length_step(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
-        case = Measurement(workload=shortest, plan=meshed, target=place.target.name, method=method)
+        case = Case(workload=shortest, plan=meshed, target=place.target.name, method=method, flags=flags or None)
         reason = why_refused(meshed, shortest, place.target.hardware, place.target.devices)
-        found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
+        found.append(replace(case, status="refused", reason=reason) if reason else case)
     return found
 
 
@@ -68,7 +69,7 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
     `explained` computes the longest length again, if it is another backend."""
     for case in max_length_cases(request, place):
 
-        def asked(backend: Backend, longer: Workload, case: Measurement = case) -> Measurement:
+        def asked(backend: Backend, longer: Workload, case: Case = case) -> Measurement:
             full = replace(case, workload=longer, plan=with_tile(case.plan, longer, place.target.hardware.kind))
             (found,) = finals(backend.run([full]))
             return found
@@ -76,19 +77,19 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
         sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.previous)
         if any(m.identity == case.identity and m.compiled_program and m.compiled_program.longest for m in sought):
             continue
-        found = search_max_length(case, case.plan, partial(asked, attempts)) if case.status == "ok" else case
+        found = search_max_length(case, partial(asked, attempts)) if case.is_ready else Measurement.of(case)
         if explained is not attempts and found.status == "ok":
             found = replace(asked(explained, found.workload), compiled_program=found.compiled_program)
         yield Final(found)
 
 
-def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
-    """The measurement of the longest sequence that fits; refused where not even the shortest fits.
+def search_max_length(case: Case, attempt: Attempt) -> Measurement:
+    """The measurement of a case with the longest sequence that fits; refused where not even the shortest fits.
 
     `compiled_program.longest` holds the step, the length one step further, and why that is refused; where the
     compiler fails at a length, the search ends there with the longest length known to fit.
     """
-    step, workload = length_step(plan, template.workload), template.workload
+    step, workload = length_step(case.plan, case.workload), case.workload
     known: dict[int, Measurement] = {}
 
     def fits(steps: int) -> bool:

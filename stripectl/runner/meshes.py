@@ -13,7 +13,8 @@ from stripectl.core.plan import (
     make_mesh,
     schemes,
 )
-from stripectl.results.measurement import Measurement, refusals_and_failures
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import refusals_and_failures
 
 DEFAULT_REFINE_COUNT = 4
 MAX_FULL_ROWS = 1000  # plans per workload that a run stores in full; of more plans it stores the notable ones

@@ -54,6 +54,11 @@ class RequestOptions:
     warmup: int = 1
     refine: int | None = None
 
+    @property
+    def finds_max_length(self) -> bool:
+        """Whether the longest sequence that fits is to be found, instead of a given length."""
+        return self.seqlen.strip() == "max"
+
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RequestOptions":
         """The options of a request among the options of a command."""

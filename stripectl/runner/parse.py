@@ -44,7 +44,7 @@ from stripectl.runner.options import TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, Reque
 from stripectl.runner.request import Request
 from stripectl.util.files import unknown_name
 
-ALL = "all"  # tiles
+ALL = "all"
 MAX_DURATION_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
 
 
@@ -62,36 +62,12 @@ class HeadShape:
 
 def parse_request(options: RequestOptions) -> Request:
     """The request that the options describe."""
-    seqlen = options.seqlen
-    longest, linear = seqlen.strip() == "max", parse_linear(options)
-    asked = options.heads, options.kv_heads, options.head_dim, options.v_head_dim, options.key_heads
-    shape = parse_heads(options.model, *asked, attention=linear.get("attention"))
-    workloads = parse_workloads(
-        options.dtype or "bfloat16",
-        seqlen=str(max(parse_lengths(options.query_len or "1"))) if longest else seqlen,
-        shape=shape,
-        batch=options.batch,
-        mask=options.mask,
-        passes=options.passes,
-        layers=options.layers,
-        documents=options.documents,
-        query_len=options.query_len,
-        linear=linear,
-    )
-    if (every_tile := options.tile == ALL) and longest:
+    longest, every_tile = options.finds_max_length, options.tile == ALL
+    if longest and every_tile:
         raise BadInput("--seqlen max needs one tile per plan. Omit --tile all, or name a tile.")
-    plans, every_mesh = parse_plans(
-        options.plans,
-        scheme=options.scheme,
-        layout=options.layout,
-        kernel=options.kernel,
-        tile=None if every_tile else options.tile,
-        unroll=options.unroll,
-        meshes=options.meshes,
-        inference=bool(options.query_len),
-        hybrid=linear.get("attention", ATTENTIONS[0]) not in ATTENTIONS,
-        family=kernel_family(linear.get("attention", ATTENTIONS[0]), linear.get("recurrence", CONSTANT)),
-    )
+    linear = parse_linear(options)
+    workloads = parse_workloads(options, linear)
+    plans, every_mesh = parse_plans(options, linear)
     flags = parse_flags(options.xla_flags)
     check_count(len(workloads) * len(plans) * len(flags))
     return Request(
@@ -217,44 +193,37 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def parse_workloads(
-    dtype: str,
-    *,
-    seqlen: str,
-    shape: HeadShape,
-    batch: int,
-    mask: str,
-    passes: str | None,
-    layers: int | None = None,
-    documents: str | None = None,
-    query_len: str | None = None,
-    linear: Mapping[str, str] | None = None,
-) -> list[Workload]:
+def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[Workload]:
     """The grid of workloads, in order of dtype, mask, length, queries and pass; an inference has a forward pass only.
+    If the longest sequence is to be found, the length is the shortest that holds the queries.
 
     Raises:
         BadInput: a value is unknown, or a step has no model.
     """
-    packed = None if documents is None else tuple(map(parse_length, documents.split(",")))
+    asked = options.heads, options.kv_heads, options.head_dim, options.v_head_dim, options.key_heads
+    shape = parse_heads(options.model, *asked, attention=linear.get("attention"))
+    packed = None if options.documents is None else tuple(map(parse_length, options.documents.split(",")))
+    queries = None if options.query_len is None else parse_lengths(options.query_len)
+    usual = ["forward"] if queries else list(ATTENTION_PASSES)
     axes = (
-        parse_names(dtype, "dtype", DTYPES),
-        list(MASKS) if mask.strip() == "all" else list(dict.fromkeys(map(plain_mask, mask.split(",")))),
-        parse_lengths(seqlen),
-        [None] if query_len is None else parse_lengths(query_len),
-        parse_names(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
+        parse_names(options.dtype or "bfloat16", "dtype", DTYPES),
+        list(MASKS) if options.mask.strip() == ALL else list(dict.fromkeys(map(plain_mask, options.mask.split(",")))),
+        [max(queries or [1])] if options.finds_max_length else parse_lengths(options.seqlen),
+        queries or [None],
+        parse_names(options.passes, "pass", PASSES) if options.passes else usual,
     )
-    hybrid = (linear or {}).get("attention", ATTENTIONS[0]) not in ATTENTIONS
-    own = ["linear_heads"] * hybrid + ["d_conv"] * ((linear or {}).get("recurrence", CONSTANT) != CONSTANT)
-    steps = step_sizes(shape, layers, own) if STEP in axes[-1] else {}
-    if layers and not steps:
+    hybrid = linear.get("attention", ATTENTIONS[0]) not in ATTENTIONS
+    own = ["linear_heads"] * hybrid + ["d_conv"] * (linear.get("recurrence", CONSTANT) != CONSTANT)
+    steps = step_sizes(shape, options.layers, own) if STEP in axes[-1] else {}
+    if options.layers and not steps:
         raise BadInput("--layers is for training steps. Add --pass step.")
     return [
         Workload(
-            **{**vars(shape), "batch": batch, "documents": packed, **(steps if each_pass == STEP else {})},
-            **(linear or {}),
-            **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": queries, "passes": each_pass},
+            **{**vars(shape), "batch": options.batch, "documents": packed, **(steps if each_pass == STEP else {})},
+            **linear,
+            **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": query_len, "passes": each_pass},
         )
-        for each_dtype, each_mask, seq_len, queries, each_pass in expand_grid(*axes)
+        for each_dtype, each_mask, seq_len, query_len, each_pass in expand_grid(*axes)
     ]
 
 
@@ -273,19 +242,7 @@ def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict
     return sizes | ({"layers": layers} if layers else {})
 
 
-def parse_plans(
-    plans: Sequence[str],
-    *,
-    scheme: str | None,
-    layout: str,
-    kernel: str | None,
-    tile: str | None,
-    unroll: str,
-    meshes: Sequence[str],
-    inference: bool = False,
-    family: str = "softmax",
-    hybrid: bool = False,
-) -> tuple[list[Plan], bool]:
+def parse_plans(options: RequestOptions, linear: Mapping[str, str]) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether plans without a mesh stand for all
     meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
     of inference, or the others; without --kernel it is the scheme's own.
@@ -293,28 +250,32 @@ def parse_plans(
     Raises:
         BadInput: a value is unknown, or a mesh is named together with `auto`.
     """
-    auto = "auto" in meshes
-    if auto and len(meshes) > 1:
+    auto = "auto" in options.meshes
+    if auto and len(options.meshes) > 1:
         raise BadInput("--mesh auto means every mesh. Leave the other meshes out.")
-    if plans and scheme is not None:
+    if options.plans and options.scheme is not None:
         raise BadInput("--plan names whole plans. Omit --scheme, or name the schemes in plans.")
-    if plans:
-        return list(dict.fromkeys(map(parse_plan, plans))), auto
+    if options.plans:
+        return list(dict.fromkeys(map(parse_plan, options.plans))), auto
+    attention, inference = linear.get("attention", ATTENTIONS[0]), bool(options.query_len)
+    hybrid, family = attention not in ATTENTIONS, kernel_family(attention, linear.get("recurrence", CONSTANT))
+    layout, kernel = options.layout, options.kernel
+    named = default_scheme(inference, family) if options.scheme is None else options.scheme
     every = expand_grid(
-        scheme_names(default_scheme(inference, family) if scheme is None else scheme, inference, family),
-        [None] if auto else [parse_mesh(text) for text in meshes] or [None],
+        scheme_names(named, inference, family),
+        [None] if auto else [parse_mesh(text) for text in options.meshes] or [None],
         parse_names(kernel, "kernel", kernels.names()) if kernel else [""],
-        [parse_tile(text) for text in tile.split(",")] if tile else [None],
-        parse_turns(unroll),
+        [parse_tile(text) for text in options.tile.split(",")] if options.tile and options.tile != ALL else [None],
+        parse_turns(options.unroll),
         parse_names(layout, "layout", layouts.names()),
     )
     found = [
         Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernel_families[0]], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in every
-        if layout != "all" or laid in usual_layouts(schemes[name], hybrid and family == "gated")
-        if kernel != "all" or kernels[computed].family in schemes[name].kernel_families
+        if layout != ALL or laid in usual_layouts(schemes[name], hybrid and family == "gated")
+        if kernel != ALL or kernels[computed].family in schemes[name].kernel_families
     ]
-    return [each for plan in found for each in softmax_layouts(plan, hybrid and layout == "all")], auto
+    return [each for plan in found for each in softmax_layouts(plan, hybrid and layout == ALL)], auto
 
 
 def usual_layouts(scheme: Scheme, several: bool) -> Sequence[str]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from stripectl.core.defaults import tiles_for, with_mesh, with_tile
 from stripectl.core.kernel import kernels
@@ -16,6 +15,7 @@ from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
+from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
 from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
@@ -60,7 +60,7 @@ class Request:
         """The request with default values that depend on the target."""
         if place.target.hardware.kind != "cpu":
             return self
-        own: dict[str, Any] = {"dtype": "float32"} if self.default_dtype else {}
+        own = {"dtype": "float32"} if self.default_dtype else {}
         small = {"seq_len": SMALL_LEN, "heads": SMALL_HEADS, "kv_heads": SMALL_HEADS, "model": None}
         workloads = [
             replace(workload, **own, **(small if self.default_size and workload.passes != STEP else {}))
@@ -112,7 +112,7 @@ def make_case(
     method: Method,
     *,
     describe: bool = True,
-) -> Measurement:
+) -> Case:
     """The case of a plan with its mesh: with its tile named, or refused or failed with the reason. Its static facts
     take as long as a simulation, which may `describe` it instead."""
     hardware = place.target.hardware
@@ -120,7 +120,7 @@ def make_case(
         workload, plan, hardware
     )
     full = plan if reason else with_tile(plan, workload, hardware.kind)
-    case = Measurement(workload=workload, plan=full, target=place.target.name, method=method, flags=flags or None)
+    case = Case(workload=workload, plan=full, target=place.target.name, method=method, flags=flags or None)
     if reason:
         return replace(case, status="refused", reason=reason)
     if not describe:

@@ -14,9 +14,10 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.results.case import Case
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
-from stripectl.runner.static_facts import with_counts
+from stripectl.runner.static_facts import facts_of_counts
 from stripectl.simulate.cost_model import CostModel
 from stripectl.simulate.simulation import GroupTimes, simulate_times
 from stripectl.simulate.step_memory import predicted_peak_bytes, step_memory
@@ -32,55 +33,57 @@ from stripectl.workers.worker_group import WorkerError
 MAX_WIDENING = 2**6  # the largest multiple of a case's devices that is tried
 
 
-def with_cost_models(case: Measurement, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
-    """The case, with the source of its time, and the cost model for each kind of its layers; refused or failed where
-    there is none."""
+def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
+    """The case to be simulated, with the source of its time, and the cost model for each kind of its layers; refused or
+    failed where there is none."""
+    refused = Measurement.of(case)
+    if not case.is_ready:
+        return refused, []
     if case.flags:
         reason = "flags of the compiler do not affect a simulation. Try --method compiled, or measured."
-        return replace(case, status="refused", reason=reason), []
+        return replace(refused, status="refused", reason=reason), []
     try:
         alike = layer_groups(case.workload, case.plan)
         machines = [devices.cost_model(place, own, plan) for _, own, plan in alike]
         if case.workload.passes == STEP:
             devices.hardware(place, case.workload.dtype)
     except BadInput as error:
-        return replace(case, status="refused", reason=str(error)), []
+        return replace(refused, status="refused", reason=str(error)), []
     except WorkerError as failure:
-        return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}"), []
+        return replace(refused, status="failed", reason=f"its tiles could not be timed: {failure}"), []
     missing = devices.why_not_compiled(place)
     said = replace(attention_cost_source(machines), not_compiled=missing or None)
-    return replace(case, method="simulated", cost_source=said), machines
+    return replace(Measurement.of(case, "simulated"), cost_source=said), machines
 
 
-def time_plans(cases: Sequence[Measurement], place: LocalTarget, devices: DevicePool) -> Iterator[Measurement]:
-    """The cases, in their order, with time, memory and bytes; refused and failed cases are unchanged."""
-    groups: dict[tuple[Workload, Plan], list[tuple[Measurement, Plan]]] = {}
+def time_plans(cases: Sequence[Case], place: LocalTarget, devices: DevicePool) -> Iterator[Measurement]:
+    """The cases simulated, in their order, with time, memory and bytes."""
+    groups: dict[tuple[Workload, Plan], list[Case]] = {}
     for case in cases:
-        if case.status == "ok":
-            plan = case.plan
-            groups.setdefault((case.workload, without_tiles(plan)), []).append((case, plan))
+        if case.is_ready:
+            groups.setdefault((case.workload, without_tiles(case.plan)), []).append(case)
     found = dict[int, Measurement]()
     for group in groups.values():
         devices.say("simulate plans", len(found), len(cases))
         found |= {id(case): made for case, made in _group(group, place, devices)}
-    return (found.get(id(case), case) for case in cases)
+    return (found[id(case)] if case.is_ready else Measurement.of(case) for case in cases)
 
 
-def enough_devices(case: Measurement) -> Plan | None:
-    """The plan of a case with more devices along its scheme's first axis, so many that it fits in memory by the
+def enough_devices(m: Measurement) -> Plan | None:
+    """The plan of a measurement with more devices along its scheme's first axis, so many that it fits in memory by the
     simulation; None where that is unknown."""
-    plan = case.plan
+    plan = m.plan
     axis = next((axis for axis in schemes[plan.scheme].axes if plan.size(axis) > 1), None)
-    if axis is None or not case.hbm_bytes:
+    if axis is None or not m.hbm_bytes:
         return None
     for times in (2**power for power in range(1, MAX_WIDENING.bit_length())):
         mesh = make_mesh({**plan.axes, axis: plan.size(axis) * times})
         wider = replace(plan, mesh=mesh, tile=None, backward=None)
-        kind = case.target.kind
-        if why_unsupported(wider, case.workload, kind):
+        kind = m.target.kind
+        if why_unsupported(wider, m.workload, kind):
             return None
-        wider = with_tile(wider, case.workload, kind)
-        if predicted_peak_bytes(case.workload, wider, kind) <= case.hbm_bytes:
+        wider = with_tile(wider, m.workload, kind)
+        if predicted_peak_bytes(m.workload, wider, kind) <= m.hbm_bytes:
             return wider
     return None
 
@@ -90,53 +93,50 @@ def without_tiles(plan: Plan) -> Plan:
     return replace(plan, tile=None, backward=None, softmax=softmax)
 
 
-def _group(
-    group: Sequence[tuple[Measurement, Plan]], place: LocalTarget, devices: DevicePool
-) -> Iterator[tuple[Measurement, Measurement]]:
+def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> Iterator[tuple[Case, Measurement]]:
     """Each case of plans that differ only in their tiles, and its result."""
-    prepared = [(case, plan, *with_cost_models(case, place, devices)) for case, plan in group]
-    yield from ((case, made) for case, _, made, _ in prepared if made.status != "ok")
-    runnable = [each for each in prepared if each[2].status == "ok"]
+    prepared = [(case, *with_cost_models(case, place, devices)) for case in group]
+    yield from ((case, made) for case, made, _ in prepared if made.status != "ok")
+    runnable = [each for each in prepared if each[1].status == "ok"]
     if not runnable:
         return
     first, step = runnable[0][0], runnable[0][0].workload.passes == STEP
     kinds = list[GroupTimes]()
-    for at, (_, alike, _) in enumerate(layer_groups(first.workload, runnable[0][1])):
-        plans = [layer_groups(case.workload, plan)[at].plan for case, plan, *_ in runnable]
+    for at, (_, alike, _) in enumerate(layer_groups(first.workload, first.plan)):
+        plans = [layer_groups(case.workload, case.plan)[at].plan for case, *_ in runnable]
         work = alike.one_layer("forward-backward") if step else alike
         try:
             kinds.append(simulate_times(work, plans, [machines[at] for *_, machines in runnable], layer=step))
         except Exception as error:  # a scheme may be foreign code, and must not break the others
             reason = f"simulating this scheme failed: {type(error).__name__}: {error}"
-            yield from ((case, replace(case, status="failed", reason=reason)) for case, *_ in runnable)
+            yield from ((case, replace(Measurement.of(case), status="failed", reason=reason)) for case, *_ in runnable)
             return
-    for at, (asked, plan, case, machines) in enumerate(runnable):
-        case = with_counts(case, place.target.hardware, int(kinds[0].computed[at]), kinds[0].sent)
-        yield asked, _step(case, plan, machines, kinds, at, place, devices) if step else _attention(case, kinds[0], at)
+    for at, (case, made, machines) in enumerate(runnable):
+        made = made.with_facts(facts_of_counts(case, place.target.hardware, int(kinds[0].computed[at]), kinds[0].sent))
+        yield case, _step(made, machines, kinds, at, place, devices) if step else _attention(made, kinds[0], at)
 
 
-def _attention(case: Measurement, times: GroupTimes, at: int) -> Measurement:
-    case = check_memory(replace(case, peak_bytes=int(times.peak_bytes[at])))
-    return replace(case, median_s=float(times.seconds[at])) if case.status == "ok" else case
+def _attention(made: Measurement, times: GroupTimes, at: int) -> Measurement:
+    made = check_memory(replace(made, peak_bytes=int(times.peak_bytes[at])))
+    return replace(made, median_s=float(times.seconds[at])) if made.status == "ok" else made
 
 
 def _step(
-    case: Measurement,
-    plan: Plan,
+    made: Measurement,
     machines: Sequence[CostModel],
     attention: Sequence[GroupTimes],
     at: int,
     place: LocalTarget,
     devices: DevicePool,
 ) -> Measurement:
-    """The case with the time of its step, as from `training_step.simulated_step`."""
-    workload, hardware = case.workload, devices.hardware(place, case.workload.dtype)
+    """The measurement with the time of its step, as from `training_step.simulated_step`."""
+    plan, workload, hardware = made.plan, made.workload, devices.hardware(place, made.workload.dtype)
     memory = step_memory(workload, plan, hardware.kind, max(int(each.peak_bytes[at]) for each in attention))
-    case = check_memory(replace(case, memory=memory, peak_bytes=sum(memory.values())))
-    if case.status != "ok":
-        return case
+    made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values())))
+    if made.status != "ok":
+        return made
     step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
-    case = with_missing_parts(
-        replace(case, bytes=step_sent_bytes(workload, plan, step.sent, attention)), parts.beside, step.flops
+    made = with_missing_parts(
+        replace(made, bytes=step_sent_bytes(workload, plan, step.sent, attention)), parts.beside, step.flops
     )
-    return replace(case, median_s=parts.seconds(attention, at))
+    return replace(made, median_s=parts.seconds(attention, at))

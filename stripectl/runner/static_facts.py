@@ -18,8 +18,8 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.findings import Bound, TileTally
-from stripectl.results.measurement import Measurement
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
@@ -28,19 +28,19 @@ from stripectl.util.units import nbytes
 SCORE_BYTES = 4
 
 
-def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
-    """The case with its static facts: tiles, bytes that a device sends, bounds, available memory; for a hybrid model
-    for its linear layers."""
+def with_static_facts(case: Case, hardware: Hardware) -> Case:
+    """The case with its static facts; for a hybrid model the facts of its linear layers."""
     _, workload, plan = layer_groups(case.workload, case.plan)[0]
     counted = simulate(workload, plan, COUNTING)
     forward = [each for each in counted.rounds if each.passes == "forward"]
     computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
-    case, per_round = with_counts(case, hardware, computed, counted.sent), whole_rounds(forward)
-    return replace(case, tiles=case.tiles and replace(case.tiles, per_round=tuple(zip(*per_round, strict=True))))
+    facts = facts_of_counts(case, hardware, computed, counted.sent)
+    tiles = replace(facts.tiles, per_round=tuple(zip(*whole_rounds(forward), strict=True)))
+    return replace(case, facts=replace(facts, tiles=tiles))
 
 
-def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
-    """As `with_static_facts`, from the number of tiles of a forward pass over all heads and devices, without rounds."""
+def facts_of_counts(case: Subject, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> StaticFacts:
+    """The static facts from the number of tiles of a forward pass over all heads and devices, without rounds."""
     _, workload, plan = layer_groups(case.workload, case.plan)[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike
@@ -50,8 +50,7 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
     if workload.attention == "linear":
         useful, scores = chunk_scores(workload, plan, tile)
     memory = hardware.figure("hbm_bytes")
-    return replace(
-        case,
+    return StaticFacts(
         tiles=TileTally(
             tile=str(tile),
             computed=computed,

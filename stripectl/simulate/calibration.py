@@ -11,10 +11,11 @@ import numpy as np
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount
+from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.workload import Workload
 from stripectl.results.cost_source import CostOrigin, CostSource, HeldOutBlock, HopCost, TileSeconds
+from stripectl.results.records import Sparse
 from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.util.json import Json
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
@@ -29,20 +30,28 @@ class CalibrationBlock:
     rows: int
     band: str
 
+    def __str__(self) -> str:
+        return f"{self.rows} {self.band}"
+
     @property
     def rectangle(self) -> MaskBlock:
         return MaskBlock(0, 0, self.rows, self.rows, *BANDS[self.band])
 
 
-def block_shape(workload: Workload) -> dict[str, Json]:
+@dataclass(frozen=True, kw_only=True)
+class BlockShape(Sparse):
     """The properties, besides rows and band, that determine the time of a block. It has one key head."""
-    return {
-        "group": block_heads(workload),
-        "head_dim": workload.head_dim,
-        "v_head_dim": workload.value_dim,
-        "dtype": workload.dtype,
-        **({"recurrence": workload.recurrence} if workload.gated else {}),
-    }
+
+    group: int
+    head_dim: int
+    v_head_dim: int
+    dtype: str
+    recurrence: str = CONSTANT
+
+    @classmethod
+    def of(cls, workload: Workload) -> "BlockShape":
+        sizes = {"group": block_heads(workload), "head_dim": workload.head_dim, "v_head_dim": workload.value_dim}
+        return cls(**sizes, dtype=workload.dtype, recurrence=workload.recurrence if workload.gated else CONSTANT)
 
 
 def block_heads(workload: Workload) -> int:
@@ -87,6 +96,25 @@ def fit_hop(nbytes: Sequence[int], seconds: Sequence[float]) -> tuple[float, flo
     return float(latency), 1 / max(float(per_byte), 1e-18)
 
 
+def calibrated_tile(
+    seconds: Mapping[CalibrationBlock, float], tile: Tile, heads: int, kernel: str
+) -> tuple[TileCost, TileSeconds]:
+    """The cost of a tile, fitted to the seconds of its blocks; and the same with the blocks, and with the error of the
+    fit on the block that was held out."""
+    fitted, held_out = blocks_for(tile)
+    cost = fit_tiles(fitted, [seconds[block] for block in fitted], tile, heads, kernel)
+    predicted_s = float(cost.seconds(block_tile_count(held_out, tile, kernel), heads))
+    measured_s = seconds[held_out]
+    return cost, TileSeconds(
+        whole_s=cost.whole_s,
+        boundary_s=cost.boundary_s,
+        dead_s=cost.dead_s,
+        call_s=cost.call_s,
+        blocks=tuple(map(str, fitted)),
+        held_out=HeldOutBlock(block=str(held_out), measured_s=measured_s, error=predicted_s / measured_s - 1),
+    )
+
+
 def measured_cost_model(
     times: Mapping[str, Mapping[CalibrationBlock, float]],
     tiles: Mapping[str, Tile],
@@ -99,21 +127,8 @@ def measured_cost_model(
     each pass. A pass that was not timed costs nothing and must not be simulated."""
     costs: dict[str, TileCost] = {passes: TileCost(0.0, 0.0) for passes in ("forward", "backward")}
     timed = dict[str, TileSeconds]()
-    for name, tile in tiles.items():
-        fitted, held_out = blocks_for(tile)
-        costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads, kernel)
-        predicted = float(costs[name].seconds(block_tile_count(held_out, tile, kernel), heads))
-        taken, cost = times[name][held_out], costs[name]
-        timed[name] = TileSeconds(
-            whole_s=cost.whole_s,
-            boundary_s=cost.boundary_s,
-            dead_s=cost.dead_s,
-            call_s=cost.call_s,
-            blocks=tuple(f"{block.rows} {block.band}" for block in fitted),
-            held_out=HeldOutBlock(
-                block=f"{held_out.rows} {held_out.band}", measured_s=taken, error=predicted / taken - 1
-            ),
-        )
+    for passes, tile in tiles.items():
+        costs[passes], timed[passes] = calibrated_tile(times[passes], tile, heads, kernel)
     latency, rate = hop or (0.0, float("inf"))
     own = tiles.get("backward", tiles["forward"])
     source = CostSource(

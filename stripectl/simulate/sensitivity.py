@@ -7,13 +7,14 @@ expose other work that was hidden behind it.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
 from stripectl.errors import BadInput
+from stripectl.results.backend import Event, Final, Partial
 from stripectl.results.measurement import Measurement, TimeAtLength
 from stripectl.simulate.cost_model import PARTS, CostModel
 from stripectl.simulate.simulation import Simulation, simulate_times
@@ -44,15 +45,15 @@ def with_sensitivity(case: Measurement, plan: Plan, machine: CostModel, found: S
     )
 
 
-def with_estimated_sensitivity(group: Sequence[Measurement], estimates: Sequence[Measurement]) -> list[Measurement]:
-    """The cases, which will be measured, with limits and scaling from their simulations."""
+def with_estimated_sensitivity(events: Iterable[Event], estimates: Iterable[Measurement]) -> Iterator[Event]:
+    """The events of plans that are measured, with limits and scaling from their simulations."""
     known = {each.identity: each for each in estimates}
-    return [
-        replace(case, bottleneck_shares=found.bottleneck_shares, scaling=found.scaling)
-        if (found := known.get(case.identity))
-        else case
-        for case in group
-    ]
+    for event in events:
+        if isinstance(event, Partial | Final) and (found := known.get(event.measurement.identity)):
+            shares, scaling = found.bottleneck_shares, found.scaling
+            yield replace(event, measurement=replace(event.measurement, bottleneck_shares=shares, scaling=scaling))
+        else:
+            yield event
 
 
 def bottleneck_shares(seconds: float, faster: Callable[[str], float]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from stripectl.core.plan import AXES, HEAD_AXES, Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.schedule import ATTENTION, SECTIONS
+from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.findings import CommunicationOverlap
@@ -219,15 +220,15 @@ def layers_run(workload: Workload) -> list[int]:
     return [times * len(pattern_of(workload.attention)) for times in LAYERS_RUN]
 
 
-def with_fewer_layers(case: Measurement) -> list[Measurement]:
+def with_fewer_layers(case: Case) -> list[Case]:
     """The cases that run in place of a training step with more layers than `layers_run`: the same with fewer layers."""
     run = layers_run(case.workload)
-    if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(run):
+    if not case.is_ready or case.workload.passes != STEP or (case.workload.layers or 0) <= max(run):
         return [case]
     return [replace(case, workload=replace(case.workload, layers=layers)) for layers in run]
 
 
-def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measurement:
+def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
     """The whole model's step from the results of `with_fewer_layers`: each further layer adds the time of a layer in
     them. Samples were taken in alternation, so the i-th samples together give one sample of the whole, unless more
     layers took no longer: then the machine was disturbed."""
@@ -244,7 +245,7 @@ def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measure
     if len(sound) <= len(pairs) / 2:
         less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in run)
         reason = f"a step of {more_s} took no longer than one of {less_s}: too noisy. Try a longer --seqlen."
-        return replace(case, method="measured", status="failed", reason=reason)
+        return replace(Measurement.of(case, "measured"), status="failed", reason=reason)
     samples_s = [whole(*pair) for pair in sound]
     median_s, interval = median_interval(samples_s)
     layer_s, _ = median_interval([(most - fewest) / (run[1] - run[0]) for fewest, most in sound])

@@ -21,9 +21,9 @@ class Greeting:
     stripectl: str
     name: str
     cores: list[int]
-    versions: dict[str, Any]
-    flags: dict[str, Any]
-    host: dict[str, Any]
+    versions: dict[str, object]
+    flags: dict[str, object]
+    host: dict[str, object]
 
     def __post_init__(self) -> None:
         if not all(type(core) is int for core in self.cores):

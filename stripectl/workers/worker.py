@@ -14,9 +14,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from stripectl.errors import BadInput
+from stripectl.util.json import Json
 from stripectl.workers.process import WorkerConfig
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -40,14 +41,21 @@ def claim_stdout() -> TextIO:
     return answers
 
 
-def read_requests(requests: "queue.Queue[dict[str, Any]]") -> None:
+class WorkerRequest(NamedTuple):
+    number: int
+    do: str
+    arguments: Mapping[str, Json]
+
+
+def read_requests(requests: "queue.Queue[WorkerRequest]") -> None:
     """Queue requests as they arrive; end of input ends the process at once."""
     for line in sys.stdin:
-        requests.put(json.loads(line))
+        content = json.loads(line)
+        requests.put(WorkerRequest(content["number"], content["do"], content["with"]))
     os._exit(0)
 
 
-def failure(error: Exception) -> dict[str, Any]:
+def failure(error: Exception) -> dict[str, Json]:
     """The answer to a request that raised: the reason in one line, and whether the request itself was bad. A long
     reason loses its middle, because the error of a callback is at its end."""
     text, unsupported = " ".join(str(error).split()), isinstance(error, BadInput)
@@ -61,7 +69,7 @@ def serve(config: WorkerConfig, start: Callable[[], Requests]) -> None:
     """Answer requests, and only those in the table that `start` makes once JAX is there."""
     end_with_parent()
     answers = claim_stdout()
-    requests: queue.Queue[dict[str, Any]] = queue.Queue()
+    requests: queue.Queue[WorkerRequest] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
     if config.memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (config.memory_bytes, config.memory_bytes))
@@ -82,9 +90,9 @@ def serve(config: WorkerConfig, start: Callable[[], Requests]) -> None:
     while True:
         request = requests.get()
         try:
-            if (do := known.get(request["do"])) is None:
-                raise BadInput(f"{request['do']!r} is not a request of this worker")
-            answer = {"result": do(**request["with"])}
+            if (do := known.get(request.do)) is None:
+                raise BadInput(f"{request.do!r} is not a request of this worker")
+            answer = {"result": do(**request.arguments)}
         except Exception as error:  # an error in a plan's program is the plan's result, not this worker's end
             answer = failure(error)
-        answers.write(json.dumps(answer | {"to": request["number"]}) + "\n")
+        answers.write(json.dumps(answer | {"to": request.number}) + "\n")

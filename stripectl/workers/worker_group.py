@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.results.environment import cores, version
@@ -59,9 +59,16 @@ class WorkerError(StripectlError):
         self.group_alive, self.unsupported, self.timed_out = group_alive, unsupported, timed_out
 
 
-def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
-    """A worker's answer to the request with this number: its result, or the reason why it has none; None where a line
-    is not an answer."""
+class WorkerAnswer(NamedTuple):
+    """The answer of a worker: its result, or the reason why it has none."""
+
+    result: Any = None  # JSON, which the caller reads
+    reason: str | None = None
+    unsupported: bool = False
+
+
+def answer_of(line: bytes | bytearray, number: int) -> WorkerAnswer | None:
+    """A worker's answer to the request with this number; None where a line is not an answer."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -69,8 +76,8 @@ def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
     if not isinstance(content, dict) or content.get("to") != number:
         return None
     if isinstance(content.get("reason"), str):
-        return {"reason": content["reason"], "unsupported": bool(content.get("unsupported"))}
-    return content if "result" in content else None
+        return WorkerAnswer(reason=content["reason"], unsupported=bool(content.get("unsupported")))
+    return WorkerAnswer(content["result"]) if "result" in content else None
 
 
 @dataclass
@@ -159,8 +166,8 @@ class WorkerGroup:
         return self._gather(time.monotonic() + limit_s, limit_s)
 
     def _gather(self, deadline: float, limit_s: float) -> list[Any]:
-        answers: dict[int, Mapping[str, Any]] = {}
-        failed: Mapping[str, Any] | None = None  # the first answer that is an error
+        answers: dict[int, WorkerAnswer] = {}
+        failed: tuple[str, bool] | None = None  # the first error: its reason, and whether it is unsupported
         with selectors.DefaultSelector() as selector:
             for rank, worker in enumerate(self.workers):
                 selector.register(worker, selectors.EVENT_READ, rank)
@@ -169,8 +176,9 @@ class WorkerGroup:
             while len(answers) < len(self.workers):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    timeout = {"reason": f"took longer than its limit of {limit_s:g} s", "timed_out": True}
-                    self._fail(**(failed or timeout))
+                    if failed:
+                        self._fail(failed[0], unsupported=failed[1])
+                    self._fail(f"took longer than its limit of {limit_s:g} s", timed_out=True)
                 for key, _ in selector.select(left_s):
                     if not isinstance(key.data, int):  # a follower speaks only when asked, so this is its end
                         self.stop()
@@ -179,13 +187,14 @@ class WorkerGroup:
                     if answer is None:
                         continue
                     answers[key.data] = answer
-                    if "reason" in answer and failed is None:
-                        failed, deadline = answer, min(deadline, time.monotonic() + GRACE_S)
+                    if answer.reason is not None and failed is None:
+                        failed = answer.reason, answer.unsupported
+                        deadline = min(deadline, time.monotonic() + GRACE_S)
         if failed is not None:
-            raise WorkerError(**failed, group_alive=True)
-        return [answers[rank]["result"] for rank in range(len(self.workers))]
+            raise WorkerError(failed[0], unsupported=failed[1], group_alive=True)
+        return [answers[rank].result for rank in range(len(self.workers))]
 
-    def _read(self, rank: int) -> Mapping[str, Any] | None:
+    def _read(self, rank: int) -> WorkerAnswer | None:
         """A complete answer of a worker, or None while only a part has arrived."""
         worker = self.workers[rank]
         try:

@@ -16,7 +16,9 @@ from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.terminal import footnotes
 from stripectl.reporters.terminal.footnotes import plausibility_notes
-from stripectl.results.measurement import Measurement, with_speedups
+from stripectl.results.case import Case
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import indexed, with_speedups
 from stripectl.results.run import Run
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_entries import CostEntry
@@ -36,10 +38,9 @@ def seconds(text: str, target: str, work: Workload = WORK, faster: str = "") -> 
 
 def found(text: str, target: str = "v4:2x2x4", work: Workload = WORK, **changes) -> Measurement:
     took = seconds(text, target, work)
-    case = Measurement(
-        workload=work, plan=read_plan(text), target=read_target(target), method="simulated", median_s=took
-    )
-    return replace(with_static_facts(case, parse_target(target).hardware), **changes)
+    case = Case(workload=work, plan=read_plan(text), target=read_target(target), method="simulated")
+    found = Measurement.of(with_static_facts(case, parse_target(target).hardware))
+    return replace(found, **{"median_s": took, **changes})
 
 
 def ring(layout: str, devices: int = 16) -> str:
@@ -54,17 +55,17 @@ def test_what_is_predicted_is_plausible() -> None:
 
 def test_more_than_the_peak_is_not() -> None:
     fast = found(ring("contiguous"), median_s=WORK.flops / 16 / 275e12 / 1.5)
-    assert "50% above the peak" in str(why_implausible(fast, [fast]))
+    assert "50% above the peak" in str(why_implausible(fast, indexed([fast])))
 
 
 def test_sixteen_devices_are_not_twenty_times_as_fast_as_one() -> None:
     alone = found(ring("contiguous", 1))
     assert alone.median_s
     fast = found(ring("striped"), median_s=alone.median_s / 20, peak_flops_per_s=1e18)
-    assert "16 devices are 20.00x as fast as one" in str(why_implausible(fast, [alone, fast]))
+    assert "16 devices are 20.00x as fast as one" in str(why_implausible(fast, indexed([alone, fast])))
     other = replace(fast, plan=read_plan(str(fast.plan).replace("1024x1024", "512x512")))
-    assert why_implausible(other, [alone, other]) is None
-    assert "which has tiles of 1024x1024, not 512x512" in str(why_so_fast(other, [alone, other]))
+    assert why_implausible(other, indexed([alone, other])) is None
+    assert "which has tiles of 1024x1024, not 512x512" in str(why_so_fast(other, indexed([alone, other])))
 
 
 def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:
@@ -79,12 +80,12 @@ def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:
 
 def test_bytes_take_their_time() -> None:
     fast = found(ring("contiguous"), bytes={"collective-permute": 10**13}, peak_flops_per_s=1e18)
-    assert "all links of a device need" in str(why_implausible(fast, [fast]))
+    assert "all links of a device need" in str(why_implausible(fast, indexed([fast])))
 
 
 def test_a_measured_time_is_never_implausible() -> None:
     fast = found(ring("contiguous"), median_s=1e-9, method="measured", samples_s=(1e-9,))
-    assert why_implausible(fast, [fast]) is None
+    assert why_implausible(fast, indexed([fast])) is None
 
 
 def test_what_is_implausible_is_said_and_not_recommended() -> None:

@@ -24,6 +24,7 @@ from stripectl.core.workload import Workload
 from stripectl.execute.xla_flags import why_flag_unknown
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LoopCopies
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
@@ -57,7 +58,7 @@ def workload(passes: str, seq_len: int = 2**14) -> Workload:
     return Workload(seq_len=seq_len, heads=4, kv_heads=4, head_dim=128, passes=passes)
 
 
-def case(plan: str, target: str, passes: str, **fields) -> Measurement:
+def case(plan: str, target: str, passes: str, **fields) -> Case:
     """What a bench would have compiled."""
     request = Request(workloads=[workload(passes)], plans=[parse_plan(plan)], **fields)
     return bench_cases(request, LocalTarget(parse_target(target)))[0]
@@ -193,7 +194,7 @@ def test_only_the_message_about_an_unknown_flag_is_rewritten() -> None:
 @needs
 def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: CompilerPool) -> None:
     target, plan = parse_target("v5e:2x2"), parse_plan("ring/striped/xla@ring=4,tile=1024x2048")
-    template = Measurement(
+    template = Case(
         workload=Workload(seq_len=1, heads=1024, kv_heads=1024, head_dim=128),
         plan=plan,
         target=read_target("v5e:2x2"),
@@ -201,10 +202,9 @@ def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compile
     )
 
     def compile_length(work: Workload) -> Measurement:
-        asked = Measurement(workload=work, plan=plan, target=read_target("v5e:2x2"), method="compiled")
-        return compile_case(with_static_facts(asked, target.hardware), target, compilers)
+        return compile_case(with_static_facts(replace(template, workload=work), target.hardware), target, compilers)
 
-    found = search_max_length(template, plan, compile_length)
+    found = search_max_length(template, compile_length)
     assert found.status == "ok" and found.compiled_program
     assert found.workload.seq_len % length_step(plan, template.workload) == 0
     said = found.compiled_program.longest
@@ -218,7 +218,7 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
     step = length_step(plan, workload(FORWARD))
     assert step == 4 * 2 * 32
     assert length_step(plan, replace(workload(FORWARD), query_len=3 * step - 1)) == 3 * step
-    template = Measurement(workload=workload(FORWARD), plan=plan, target=read_target("v5e:2x2"), method="compiled")
+    template = Case(workload=workload(FORWARD), plan=plan, target=read_target("v5e:2x2"), method="compiled")
     for most, power in itertools.product((1, 2, 3, 7, 100, 12345), (1, 2)):
         asked: list[int] = []
 
@@ -237,7 +237,7 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
                 hbm_bytes=10 + most**power,
             )
 
-        found = search_max_length(template, plan, oracle)
+        found = search_max_length(template, oracle)
         assert found.workload.seq_len == most * step
         assert found.compiled_program and found.compiled_program.longest.refused == (most + 1) * step
         assert {most, most + 1} <= set(asked) and len(asked) == len(set(asked)) < 40
@@ -253,7 +253,7 @@ def test_a_search_of_lengths_names_the_tiles_of_both_kinds_of_layers() -> None:
     for text, step in (("lasp2", 4096), ("lasp2@ring=8,softmax=all_gather/xla/768", 768)):
         (case,) = max_length_cases(Request(workloads=[work], plans=[parse_plan(text)], find_max_length=True), place)
         plan = case.plan
-        assert case.status == "ok" and plan.tile and plan.softmax and plan.softmax.tile, case.reason
+        assert case.is_ready and plan.tile and plan.softmax and plan.softmax.tile, case.reason
         assert case.workload.seq_len == length_step(plan, work) == 8 * step
         assert str(with_tile(plan, case.workload, "tpu")) == str(case.plan)
 
@@ -434,7 +434,7 @@ def test_what_mosaic_will_not_compile_is_refused_with_another_kernel(compilers: 
 
 def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
     plan = parse_plan("ring/striped/xla@ring=4,tile=16")
-    template = Measurement(workload=workload(FORWARD), plan=plan, target=read_target("v5e:2x2"), method="compiled")
+    template = Case(workload=workload(FORWARD), plan=plan, target=read_target("v5e:2x2"), method="compiled")
 
     def oracle(work: Workload) -> Measurement:
         steps = work.seq_len // length_step(plan, template.workload)
@@ -448,6 +448,6 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
             reason="it crashed",
         )
 
-    found = search_max_length(template, plan, oracle)
+    found = search_max_length(template, oracle)
     assert found.status == "ok" and found.workload.seq_len == 2 * length_step(plan, template.workload)
     assert found.compiled_program and found.compiled_program.longest.reason == "it crashed"

@@ -17,7 +17,9 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
-from stripectl.results.measurement import Measurement, with_speedups
+from stripectl.results.case import Case
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import with_speedups
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_tables import read_transfer, shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
@@ -114,14 +116,9 @@ def test_no_record_is_implausible(name: str) -> None:
     """The same words as the guard of a run: bounds of FLOPs, bytes, devices and layouts."""
     rows = []
     for each in RECORDS[name]:
-        case = Measurement(
-            workload=each.workload,
-            plan=each.plan,
-            target=each.target.name,
-            method="compiled",
-            median_s=each.seconds,
-        )
-        rows.append(replace(with_static_facts(case, each.target.hardware), median_s=each.seconds))
+        case = Case(workload=each.workload, plan=each.plan, target=each.target.name, method="compiled")
+        found = Measurement.of(with_static_facts(case, each.target.hardware))
+        rows.append(replace(found, median_s=each.seconds))
     run = with_speedups(rows)
     assert [reason for m in run if (reason := why_implausible(m, run))] == []
 

@@ -22,8 +22,8 @@ from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import read_target
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.results import case as results_case
 from stripectl.results.cost_source import FROM_DATASHEET
-from stripectl.results.measurement import Measurement
 from stripectl.runner.parse import scheme_names
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_model import CostModel, TileCost
@@ -248,8 +248,9 @@ def test_shares_of_the_heads_are_a_round_of_the_report_together() -> None:
     maps = []
     for name in STATES:
         work, plan = planned(name, 8, passes="forward")
-        case = Measurement(workload=work, plan=plan, target=read_target("v5e:2x4"), method="simulated")
-        maps.append(with_static_facts(case, Hardware.load("v5e")).tiles.per_round)
+        case = results_case.Case(workload=work, plan=plan, target=read_target("v5e:2x4"), method="simulated")
+        facts = with_static_facts(case, Hardware.load("v5e")).facts
+        maps.append(facts and facts.tiles.per_round)
     assert maps[0] == maps[1] and len(maps[0]) == 8
 
 

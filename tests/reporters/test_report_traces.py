@@ -20,6 +20,7 @@ from stripectl.reporters.html.page import page_context, render
 from stripectl.reporters.html.profiles import MAX_LANES, MAX_PROFILES, profile_content, thinned
 from stripectl.reporters.html.timeline import COLOURS, step_chart
 from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8
 from tests.profiling.test_trace_cells import TRACE, hop
@@ -183,14 +184,15 @@ def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -
 
 
 def test_a_huge_trace_is_cut_and_says_so() -> None:
-    found = profile_content(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), [])
+    found = profile_content(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), indexed([]))
     assert len(found["devices"]["rows"]) <= MAX_TABLE_ROWS
     assert found["devices"]["left_out"] == 3000 - len(found["devices"]["rows"])
     assert found["hops"]["table"]["left_out"] == 100 - MAX_TABLE_ROWS
     assert len(found["hops"]["names"]) == MAX_TABLE_ROWS
     assert found["axes"]["left_out"] == 1000 - MAX_TABLE_ROWS
     row = large(1, 1, 100_000)["timeline"]["devices"][0]
-    drawn = profile_content(traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}}), [])["timeline"]
+    wide = traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}})
+    drawn = profile_content(wide, indexed([]))["timeline"]
     assert all(len(lane["parts"]) <= 500 for lane in drawn["lanes"])
 
 

@@ -11,7 +11,8 @@ from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
-from stripectl.results.measurement import Measurement, over_one_device, simulation_error, with_speedups
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import indexed, with_speedups
 from stripectl.results.run import Run, newest_run
 from stripectl.statistics.intervals import median_interval, ratio_interval
 from stripectl.statistics.verdict import Verdict
@@ -116,10 +117,10 @@ def test_one_device_and_simulations_are_set_beside() -> None:
         target=read_target("cpu:1"),
         median_s=2 * (ring.median_s or 0),
     )
-    assert over_one_device(ring, [ring, alone]) == pytest.approx(2.0)
-    assert over_one_device(alone, [ring, alone]) is None
-    assert simulation_error(ring, [ring, twin]) == pytest.approx(-0.1)
-    assert simulation_error(twin, [ring, twin]) is None
+    assert indexed([ring, alone]).over_one_device(ring) == pytest.approx(2.0)
+    assert indexed([ring, alone]).over_one_device(alone) is None
+    assert indexed([ring, twin]).simulation_error(ring) == pytest.approx(-0.1)
+    assert indexed([ring, twin]).simulation_error(twin) is None
 
 
 def test_a_run_of_the_first_schema_is_read_by_the_names_of_the_newest(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from stripectl.measure.device_pool import DevicePool
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.backend import finals
 from stripectl.results.environment import cores
-from stripectl.results.measurement import over_one_device
+from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run, newest_run
 from stripectl.runner.bench import Request, bench
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
@@ -65,7 +65,7 @@ def test_three_layouts_are_measured_and_checked() -> None:
     *ring, alone = found
     assert [str(m.plan).split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
     assert alone.devices == 1 and str(alone.target) == "cpu:1"
-    assert all(over_one_device(m, found) for m in ring)
+    assert all(indexed(found).over_one_device(m) for m in ring)
     for m in found:
         assert m.status == "ok", m.reason
         assert len(m.samples_s) >= 3 and m.median_s and m.method == "measured"

@@ -9,6 +9,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
 from stripectl.hardware.links import Hops
 from stripectl.hardware.target import read_target
+from stripectl.results.backend import Final, finals
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.measurement import Measurement, TimeAtLength
 from stripectl.simulate.cost_model import PARTS, CostModel, TileCost
@@ -117,7 +118,7 @@ def test_what_is_measured_has_the_reasons_of_its_simulation() -> None:
     case = Measurement(workload=WORK, plan=plan(), target=read_target("cpu:8"), method="simulated")
     clocked = with_sensitivity(case, plan(), BOUND_BY["compute"], simulate(WORK, plan(), BOUND_BY["compute"]), "cpu")
     other = replace(case, plan=plan("contiguous"))
-    given, untouched = with_estimated_sensitivity([case, other], [clocked])
+    given, untouched = finals(with_estimated_sensitivity(map(Final, [case, other]), [clocked]))
     assert (given.bottleneck_shares, given.scaling) == (clocked.bottleneck_shares, clocked.scaling)
     assert given.bottleneck_shares and given.bottleneck_shares["compute"] == pytest.approx(0.5)
     assert untouched == other

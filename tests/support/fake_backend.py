@@ -1,15 +1,17 @@
 """Backends without a device or a compiler, through which tests drive the command line."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
+from stripectl.core.method import Method
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Partial
+from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.devices import DeviceGroup
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
@@ -26,21 +28,21 @@ class FakeBackend:
     """Plans scale with their devices, but for their layout; `refuses` is a text in plans that it refuses, and
     before a plan with `interrupted` in it the user interrupts."""
 
-    method: str
+    method: Method
     refuses: str | None = None
     interrupted: str | None = None
 
-    def prepare(self, cases: Sequence[Measurement]) -> None:
+    def prepare(self, cases: Sequence[Case]) -> None:
         """It is always ready."""
 
-    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+    def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         for case in cases:
             if self.interrupted and self.interrupted in str(case.plan):
                 raise KeyboardInterrupt
-            if case.status != "ok":
-                yield Final(case)
+            made = Measurement.of(case, self.method)
+            if not case.is_ready:
+                yield Final(made)
                 continue
-            made = replace(case, method=self.method)
             if self.refuses and self.refuses in str(case.plan):
                 yield Final(replace(made, status="refused", reason="the fake backend refuses it"))
                 continue
@@ -63,7 +65,7 @@ class FakeBackends:
     request: Request
     say: Say
     cluster: Cluster | None = None
-    discovered: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    discovered: Sequence[DeviceGroup] = field(default_factory=list)
     refuses: str | None = None
     interrupted: str | None = None
 
@@ -78,7 +80,9 @@ class FakeBackends:
         target = parse_target("cpu:8" if self.request.target == "local" else self.request.target, self.request.hardware)
         if target.hardware.kind != "cpu":
             return LocalTarget(target)
-        self.discovered = [{"processes": target.devices, "platform": "cpu", "kind": "cpu", "count": target.devices}]
+        count = target.devices
+        found = DeviceGroup(processes=count, platform="cpu", kind="cpu", count=count, coordinates=[None] * count)
+        self.discovered = [found]
         return LocalTarget(target, target.devices, target.devices)
 
     def simulated(self, place: LocalTarget, explains: bool = True) -> FakeBackend:

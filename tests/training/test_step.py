@@ -20,6 +20,7 @@ from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.hlo.schedule import ATTENTION
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
@@ -89,7 +90,7 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     """A TPU scatters gradients by an all-reduce, for twice the bytes; norms' scales and scalars are beside it."""
     target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
     workload = step(batch=2)
-    case = Measurement(workload=workload, plan=read_plan(plan), target=target.name, method="compiled")
+    case = Case(workload=workload, plan=read_plan(plan), target=target.name, method="compiled")
     with CompilerPool(silent, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
@@ -114,7 +115,7 @@ HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/
 @needs
 def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     target, workload = parse_target("v5e:2x2"), replace(step(), layers=4, attention="LLLS", decay="tnl")
-    case = Measurement(workload=workload, plan=read_plan(HYBRID), target=target.name, method="compiled")
+    case = Case(workload=workload, plan=read_plan(HYBRID), target=target.name, method="compiled")
     with CompilerPool(silent, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts and found.cost_source, found.reason
@@ -180,8 +181,8 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
 
 
 def test_a_models_step_follows_from_few_layers() -> None:
-    case = Measurement(workload=step(layers=22), plan=read_plan(PLAN), target=read_target("cpu:4"), method="measured")
-    less, more = with_fewer_layers(case)
+    case = Case(workload=step(layers=22), plan=read_plan(PLAN), target=read_target("cpu:4"), method="measured")
+    less, more = map(Measurement.of, with_fewer_layers(case))
     assert [each.workload.layers for each in (less, more)] == list(LAYERS_RUN)
     assert with_fewer_layers(replace(case, workload=step(layers=3)))[0].workload.layers == 3
     less = replace(less, samples_s=(1.0, 1.2, 1.1), median_s=1.1, bytes={"all-gather": 10})

@@ -3,7 +3,7 @@
 
 import json
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,27 +47,38 @@ class MemoryAccuracy(NamedTuple):
     near: int
 
 
-def workload_of(case: dict[str, Any]) -> Workload:
-    """The workload of a case of the file: a model's attention alone, or its step with a sequence per replica."""
-    sizes = Model.load(case["model"]).step_sizes
-    if case["passes"] != STEP:
-        sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
-    batch = parse_plan(case["plan"]).product(BATCH_AXES)
-    return Workload(seq_len=case["seq_len"], batch=batch, passes=case["passes"], model=case["model"], **sizes)
+class CompiledMemory(NamedTuple):
+    """A row of the file: a plan as it was requested and as it was made, with its tile; no bytes where the compiler
+    refused it."""
 
+    model: str
+    passes: str
+    target: str
+    plan: str
+    made: str
+    seq_len: int
+    peak_bytes: int | None = None
+    refused: str | None = None
 
-def predicted_bytes(case: dict[str, Any]) -> int:
-    return predicted_peak_bytes(workload_of(case), parse_plan(case["made"]), read_target(case["target"]).kind)
+    @property
+    def workload(self) -> Workload:
+        """A model's attention alone, or its step with a sequence per replica."""
+        sizes = Model.load(self.model).step_sizes
+        if self.passes != STEP:
+            sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
+        batch = parse_plan(self.plan).product(BATCH_AXES)
+        return Workload(seq_len=self.seq_len, batch=batch, passes=self.passes, model=self.model, **sizes)
+
+    def predicted(self) -> MemoryPrediction:
+        predicted = predicted_peak_bytes(self.workload, parse_plan(self.made), read_target(self.target).kind)
+        names = self.model, self.passes, self.target, self.plan
+        return MemoryPrediction(*names, self.seq_len, self.peak_bytes, predicted)
 
 
 @cache
 def memory_predictions() -> tuple[MemoryPrediction, ...]:
-    names = ("model", "passes", "target", "plan", "seq_len")
     content = json.loads((data_folder("profiles") / "compiled" / FILE).read_text())
-    known = ({name: case[name] for name in names} | {"compiled": case.get("peak_bytes")} for case in content)
-    return tuple(
-        MemoryPrediction(**own, predicted=predicted_bytes(case)) for own, case in zip(known, content, strict=True)
-    )
+    return tuple(CompiledMemory(**each).predicted() for each in content)
 
 
 def memory_errors() -> list[MemoryAccuracy]:

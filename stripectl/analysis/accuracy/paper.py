@@ -5,9 +5,9 @@ Their kernel differs from stripectl's (`profiles/published/striped-kernel.yaml`)
 cost; everything else in a step is simulated as for any plan.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from stripectl.core.plan import Plan, make_mesh, parse_tile
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import target_of
+from stripectl.results.records import Sparse, read_record
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.training_step import simulated_step_model
@@ -40,11 +41,24 @@ class SpeedUp(NamedTuple):
         return self.simulated - self.measured
 
 
+@dataclass(frozen=True, kw_only=True)
+class PaperKernel(Sparse):
+    """The costs of the paper's kernel on a device, fitted to `rows` speed-ups: of a tile over its cost at the peak
+    rate, and of boundary and dead tiles over a whole tile. `attention_cost` is a known factor of the attention."""
+
+    block: str
+    rows: int
+    tile: float | None = None
+    boundary: float | None = None
+    dead: float | None = None
+    attention_cost: float = 1.0
+
+
 @cache
-def paper_kernel() -> dict[str, dict[str, Any]]:
+def paper_kernel() -> dict[str, PaperKernel]:
     """The costs of the paper's kernel, by device."""
     path = data_folder("profiles") / "published" / "striped-kernel.yaml"
-    return {str(name): dict(each) for name, each in load_yaml(path, "published kernel").items()}
+    return {name: read_record(PaperKernel, each) for name, each in load_yaml(path, "published kernel").items()}
 
 
 def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
@@ -77,15 +91,15 @@ def speed_up_errors() -> list[SpeedUpAccuracy]:
     ]
 
 
-def speed_up(name: str, model: str, tensor: int, ring: int, seq_len: int, kernel: dict[str, Any]) -> float:
+def speed_up(name: str, model: str, tensor: int, ring: int, seq_len: int, kernel: PaperKernel) -> float:
     """The speed-up of a training step with striped over contiguous attention, with the costs of `kernel`."""
     slow, fast = (step_s(name, model, tensor, ring, seq_len, layout, kernel) for layout in ("contiguous", "striped"))
     return slow / fast
 
 
-def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: str, kernel: dict[str, Any]) -> float:
+def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: str, kernel: PaperKernel) -> float:
     hardware, workload = Hardware.load(name), step_workload(model, seq_len)
-    block = parse_tile(kernel["block"])
+    block = parse_tile(kernel.block)
     tile = block._replace(block_q=min(block.block_q, seq_len // ring), block_kv=min(block.block_kv, seq_len // ring))
     plan = Plan("ring", layout, "xla", mesh=make_mesh({"ring": ring, "tensor": tensor}), tile=tile)
     wired = place_mesh(target_of(hardware, plan.devices), plan.mesh or ())
@@ -93,17 +107,17 @@ def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: 
     return simulated_step_model(workload, plan, hardware, [with_kernel(machine, kernel)]).timed().seconds
 
 
-def with_kernel(machine: CostModel, kernel: dict[str, Any]) -> CostModel:
+def with_kernel(machine: CostModel, kernel: PaperKernel) -> CostModel:
     """The machine with the kernel's tile costs."""
-    times = kernel.get("tile", 1.0) * kernel.get("attention_cost", 1.0)
+    times = (kernel.tile or 1.0) * kernel.attention_cost
 
     def cost(peak: TileCost) -> TileCost:
         whole_s = peak.whole_s * times
         return replace(
             peak,
             whole_s=whole_s,
-            boundary_s=whole_s * kernel.get("boundary", 1.0),
-            dead_s=whole_s * kernel.get("dead", 0.0),
+            boundary_s=whole_s * (kernel.boundary or 1.0),
+            dead_s=whole_s * (kernel.dead or 0.0),
         )
 
     return replace(machine, forward=cost(machine.forward), backward=cost(machine.backward))

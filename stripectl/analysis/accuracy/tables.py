@@ -1,31 +1,61 @@
-"""Every comparison with published measurements, as plain data."""
+"""Every comparison with published measurements."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from stripectl.analysis.accuracy.attention import attention_groups, attention_predictions
-from stripectl.analysis.accuracy.compiled_steps import compiled_errors
-from stripectl.analysis.accuracy.measured_kernel import fit_measured_kernel
-from stripectl.analysis.accuracy.memory import memory_errors
-from stripectl.analysis.accuracy.meshes import mesh_orders, mesh_times
-from stripectl.analysis.accuracy.paper import paper_kernel, speed_up_errors
+from stripectl.analysis.accuracy.attention import AttentionGroup, Prediction, attention_groups, attention_predictions
+from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy, compiled_errors
+from stripectl.analysis.accuracy.measured_kernel import KernelFit, fit_measured_kernel
+from stripectl.analysis.accuracy.memory import MemoryAccuracy, memory_errors
+from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime, mesh_orders, mesh_times
+from stripectl.analysis.accuracy.paper import PaperKernel, SpeedUpAccuracy, paper_kernel, speed_up_errors
+from stripectl.results.records import record_json
+from stripectl.util.json import Json
 
 
-def accuracy_data(rows: bool = False) -> dict[str, Any]:
-    """Errors by kind of prediction; with `rows`, also every published time of attention with its prediction."""
-    fit = fit_measured_kernel()
-    found: dict[str, Any] = {
-        "attention": [each._asdict() | {"error": each.error._asdict()} for each in attention_groups()],
-        "measured_kernel": fit._asdict() | {"left_out": fit.left_out._asdict()},
-        "paper": [each._asdict() for each in speed_up_errors()],
-        "paper_constants": paper_kernel(),
-        "paper_compiled": [each._asdict() for each in compiled_errors()],
-        "meshes": [each._asdict() for each in mesh_orders()],
-        "mesh_steps": [each._asdict() for each in mesh_times()],
-        "memory": [each._asdict() for each in memory_errors()],
-    }
-    if rows:
-        found["rows"] = [
-            each.row._asdict() | {"tile": str(each.row.tile), "predicted": each.predicted}
-            for each in attention_predictions()
-        ]
-    return found
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Errors by kind of prediction; `rows` are the published times of attention with their predictions, or None."""
+
+    attention: Sequence[AttentionGroup]
+    measured_kernel: KernelFit
+    paper: Sequence[SpeedUpAccuracy]
+    paper_constants: Mapping[str, PaperKernel]
+    paper_compiled: Sequence[CompiledSpeedUpAccuracy]
+    meshes: Sequence[MeshOrder]
+    mesh_steps: Sequence[MeshTime]
+    memory: Sequence[MemoryAccuracy]
+    rows: Sequence[Prediction] | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        fit = self.measured_kernel
+        found: dict[str, Json] = {
+            "attention": [each._asdict() | {"error": each.error._asdict()} for each in self.attention],
+            "measured_kernel": fit._asdict() | {"left_out": fit.left_out._asdict()},
+            "paper": [each._asdict() for each in self.paper],
+            "paper_constants": {name: record_json(each) for name, each in self.paper_constants.items()},
+            "paper_compiled": [each._asdict() for each in self.paper_compiled],
+            "meshes": [each._asdict() for each in self.meshes],
+            "mesh_steps": [each._asdict() for each in self.mesh_steps],
+            "memory": [each._asdict() for each in self.memory],
+        }
+        if self.rows is not None:
+            found["rows"] = [
+                each.row._asdict() | {"tile": str(each.row.tile), "predicted": each.predicted} for each in self.rows
+            ]
+        return found
+
+
+def compute_accuracy(rows: bool = False) -> Accuracy:
+    """All errors; with `rows`, also every published time of attention."""
+    return Accuracy(
+        attention=attention_groups(),
+        measured_kernel=fit_measured_kernel(),
+        paper=speed_up_errors(),
+        paper_constants=paper_kernel(),
+        paper_compiled=compiled_errors(),
+        meshes=mesh_orders(),
+        mesh_steps=mesh_times(),
+        memory=memory_errors(),
+        rows=attention_predictions() if rows else None,
+    )

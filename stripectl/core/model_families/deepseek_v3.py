@@ -30,7 +30,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
             Replacement(*attention, layers * (theirs - matrices(d, sizes))),
             *([Replacement("prediction of several tokens", NOTHING)] * bool(ahead)),
         ],
-        vectors=layers * latent_norms(keys) + experts.sparse_layers * experts.count,  # one router bias per expert
+        vectors=layers * latent_norms(keys) + experts.sparse_layers * experts.number,  # one router bias per expert
     )
 
 

@@ -7,7 +7,7 @@ from stripectl.core.decoder_config import NOTHING, Experts, decoder, every, laye
 def read(keys: ConfigKeys) -> ModelConfig:
     d, layers, size = (keys.size(name) for name in ("hidden_size", "num_hidden_layers", "intermediate_size"))
     experts = Experts(keys.size("num_local_experts"), keys.size("num_experts_per_tok"), size, 0, layers)
-    sinks, biases = keys.size("num_attention_heads"), experts.count * (2 * size + d + 1)
+    sinks, biases = keys.size("num_attention_heads"), experts.number * (2 * size + d + 1)
     return decoder(
         keys,
         masks=layer_masks(keys, every(keys, 2, "sliding_attention")),

@@ -53,7 +53,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
         linear_heads=LinearHeads(ln, ln, lh, lh),
         vectors=count * (3 * kernel * ln * lh + ln * lh + ln + lh)
         + (layers - count) * latent_norms(keys)
-        + experts.sparse_layers * experts.count,  # one router bias per expert
+        + experts.sparse_layers * experts.number,  # one router bias per expert
     )
 
 

@@ -116,7 +116,7 @@ def _word(value: Any) -> str:
 
 def _shape(job: Job) -> dict[str, Json]:
     work = job.work
-    found = {
+    found: dict[str, Json] = {
         "hardware": job.kind,
         "max_target_length": work.seq_len,
         "per_device_batch_size": per_device(work.batch, job.plan.devices),

@@ -1,6 +1,6 @@
 """Python: a program that computes a plan's attention, or trains with it, with this package."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE
@@ -44,18 +44,25 @@ state, loss = training.step(state, training.place(tokens))
 print(loss)
 """
 GATE_VALUES = {LOG_GATE: "-0.01", WRITE: "0.5"}
+GATE = "{name} = {value} * jnp.ones({shape}, device=sharding)\n"
 CHANGING = "from dataclasses import replace\nfrom stripectl.core.model_config import Model\n"
 
 
 def snippet(work: Workload, plan: Plan) -> str:
     """A Python program that computes the plan's attention, or trains with it, on its number of devices."""
-    if work.passes == STEP:
-        sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
-        changes = "".join(f", {name}={value!r}" for name, value in not_in_profile(work).items())
-        model = f"replace(Model.load({work.model!r}){changes})" if changes else repr(work.model)
-        return TRAINING.format(imports=CHANGING * bool(changes), model=model, plan=plan, **sizes)
     if work.query_len:
         return "# Inference: use `stripectl bench`; the library function needs as many queries as keys.\n"
+    return training_program(work, plan) if work.passes == STEP else attention_program(work, plan)
+
+
+def training_program(work: Workload, plan: Plan) -> str:
+    sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
+    changes = "".join(f", {name}={value!r}" for name, value in not_in_profile(work).items())
+    model = f"replace(Model.load({work.model!r}){changes})" if changes else repr(work.model)
+    return TRAINING.format(imports=CHANGING * bool(changes), model=model, plan=plan, **sizes)
+
+
+def attention_program(work: Workload, plan: Plan) -> str:
     axes = plan.axes or {"ring": 1}
     starts = () if work.starts is None else tuple(work.starts.tolist())
     given = ", documents=documents" if starts else ""
@@ -64,11 +71,6 @@ def snippet(work: Workload, plan: Plan) -> str:
     shapes = work.gated.gate_shapes(work.head_dim) if work.gated else {}
     if shapes:
         given = f', recurrence="{work.recurrence}", gates=({", ".join(shapes)},)'
-
-    def over(names: Sequence[str]) -> str:
-        held = tuple(name for name in names if name in axes)
-        return f"({', '.join(map(quoted, held))})" if len(held) > 1 else quoted(held[0]) if held else "None"
-
     return SNIPPET.format(
         plan=str(plan),
         seq_len=work.seq_len,
@@ -78,23 +80,28 @@ def snippet(work: Workload, plan: Plan) -> str:
         mask=work.mask,
         given=given,
         documents=f"documents = jnp.array([{list(starts)}] * {work.batch})  # your starts\n" if starts else "",
-        batch_axes=over(BATCH_AXES),
-        sequence_axes=over(SEQUENCE_AXES),
-        head_axes=over(HEAD_AXES),
+        batch_axes=sharding_of(BATCH_AXES, axes),
+        sequence_axes=sharding_of(SEQUENCE_AXES, axes),
+        head_axes=sharding_of(HEAD_AXES, axes),
         batch=work.batch,
         heads=work.query_heads,
         key_heads=work.query_heads if work.gated else work.kv_heads,
         kv_heads=work.kv_heads,
         arguments="".join(f", {name}" for name in shapes),
         gates="".join(
-            f"{name} = {GATE_VALUES[name]} * jnp.ones({(work.batch, work.seq_len, work.heads, *shape)}, "
-            f"device=sharding)\n"
+            GATE.format(name=name, value=GATE_VALUES[name], shape=(work.batch, work.seq_len, work.heads, *shape))
             for name, shape in shapes.items()
         ),
         head_dim=work.head_dim,
         value_dim=work.value_dim,
         dtype=work.dtype,
     )
+
+
+def sharding_of(names: Sequence[str], axes: Mapping[str, int]) -> str:
+    """The axes among `names` that a mesh has, in a PartitionSpec."""
+    held = tuple(name for name in names if name in axes)
+    return f"({', '.join(map(quoted, held))})" if len(held) > 1 else quoted(held[0]) if held else "None"
 
 
 def quoted(name: str) -> str:

@@ -14,7 +14,8 @@ from stripectl.reporters.html.charts import Chart, ChartRow, PageContext, chart,
 from stripectl.reporters.html.speedup import drawn_values, speed_up_chart
 from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, attention_bound, measurement_set, simulation_of
+from stripectl.results.measurement import Measurement, attention_bound
+from stripectl.results.measurement_set import indexed
 from stripectl.results.recommendation import Recommendation, Statement
 from stripectl.simulate.cost_model import PARTS
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
@@ -89,9 +90,9 @@ def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measuremen
 def plans_chart(ranking: Ranking) -> Chart:
     """The best plan, plans that may be as fast, the baseline of speed-ups, and the best plan of each scheme and
     layout."""
-    best, run = ranking.best, measurement_set(ranking.members)
+    best, run = ranking.best, indexed(ranking.members)
     chosen = plans_that_matter(ranking)
-    twins = [simulation_of(m, run) for m in chosen]
+    twins = [run.simulation_of(m) for m in chosen]
     unit, size = unit_of(max(m.median_s or 0.0 for m in chosen), SECONDS)
     names = short_labels(chosen)
     table = [

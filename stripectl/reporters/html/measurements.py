@@ -9,7 +9,8 @@ from stripectl.export.integrations.yaml import command_line
 from stripectl.reporters.html.charts import PageContext
 from stripectl.reporters.terminal import tables as console
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, attention_bound, over_one_device, simulation_error
+from stripectl.results.measurement import Measurement, attention_bound
+from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.noise import disturbances
 from stripectl.util.units import NOTHING, duration, nbytes, rate, times
 
@@ -61,7 +62,7 @@ class MeasurementRow(TypedDict):
 BLANK = TableCell(NOTHING)
 
 
-def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[PageContext]:
+def measurement_tables(shown: Sequence[Measurement], run: MeasurementSet) -> list[PageContext]:
     """One table per workload, with all passes, for the shown measurements of a run. Columns without any value are
     omitted."""
     groups: dict[str, list[int]] = {}
@@ -70,7 +71,7 @@ def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement])
     return [_table(title, members, shown, run) for title, members in groups.items()]
 
 
-def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run: Sequence[Measurement]) -> PageContext:
+def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run: MeasurementSet) -> PageContext:
     told = console.refusals(shown[at] for at in members)
     alone = set(map(id, told.others(shown[at] for at in members)))
     own = [at for at in members if id(shown[at]) in alone]
@@ -121,7 +122,7 @@ def measurement_anchor(at: int) -> str:
     return f"m{at}"
 
 
-def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, TableCell]:
+def measurement_cells(m: Measurement, run: MeasurementSet) -> dict[str, TableCell]:
     """The numbers of a measurement, as a table prints them."""
     known = dict.fromkeys(COLUMNS, BLANK)
     if m.status != "ok":
@@ -138,24 +139,24 @@ def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, T
         found["tiles"] = f"{m.tiles.computed:,}", m.tiles.computed
         found["useful"] = f"{m.tiles.efficiency:.1%}", m.tiles.efficiency
     if m.devices > 1:
-        layer, sent, alone = m.bound and m.bound.layer, sum((m.bytes or {}).values()), over_one_device(m, run)
+        layer, sent, alone = m.bound and m.bound.layer, sum((m.bytes or {}).values()), run.over_one_device(m)
         found["speed-up"] = console.speedup_cell(m), m.speedup.value if m.speedup else None
         found |= {"sent": (nbytes(sent), sent), "vs one": (times(alone), alone)}
         found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
     if m.mfu is not None:
         found["MFU"] = f"{m.mfu:.0%}", m.mfu
-    if (error := simulation_error(m, run)) is not None:
+    if (error := run.simulation_error(m)) is not None:
         found["simulation is off by"] = f"{error:+.0%}", error
     return known | {name: TableCell(*each) for name, each in found.items()}
 
 
-def measurement_details(shown: Sequence[Measurement]) -> list[PageContext]:
-    """The details of each row that has a time, or failed: samples, sources, and the command."""
+def measurement_details(shown: Sequence[Measurement], run: MeasurementSet) -> list[PageContext]:
+    """The details of each shown row of a run that has a time, or failed: samples, sources, and the command."""
     return [
         {
             "id": measurement_anchor(at),
             "method": m.method,
-            "figures": _figures(m) + _plausibility(m, shown),
+            "figures": _figures(m) + _plausibility(m, run),
             "command": _command(m),
         }
         for at, m in enumerate(shown)
@@ -163,9 +164,9 @@ def measurement_details(shown: Sequence[Measurement]) -> list[PageContext]:
     ]
 
 
-def _plausibility(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[str, str]]:
+def _plausibility(m: Measurement, run: MeasurementSet) -> list[tuple[str, str]]:
     """The bound that a prediction breaks, and why a plan is faster than a reader expects."""
-    found = ("implausible", why_implausible(m, shown)), ("why so fast", why_so_fast(m, shown))
+    found = ("implausible", why_implausible(m, run)), ("why so fast", why_so_fast(m, run))
     return [(name, why) for name, why in found if why]
 
 

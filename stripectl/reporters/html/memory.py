@@ -10,8 +10,9 @@ from stripectl.reporters.html.bar_chart import bar
 from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.reporters.html.times import short_labels
+from stripectl.results.case import flags_text
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 from stripectl.util.units import BYTES, NOTHING, nbytes, unit_of
 

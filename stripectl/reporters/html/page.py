@@ -52,7 +52,8 @@ from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import VERSION
 from stripectl.results.findings import Check
 from stripectl.results.labels import METHOD_WORDS, plan_label
-from stripectl.results.measurement import Measurement, refusals_and_failures
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import refusals_and_failures
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
 from stripectl.util.json import JsonObject
@@ -114,7 +115,7 @@ def page_markdown(runs: Sequence[Run]) -> str:
     read = [run.readable() for run in runs]
     if len(read) > 1:
         return markdown_report.several_runs_markdown(read)
-    return markdown_report.run_markdown(read[0], read[0].measurements, recommend(read[0]))
+    return markdown_report.run_markdown(read[0], recommend(read[0]))
 
 
 def page_json(runs: Sequence[Run]) -> JsonObject:
@@ -184,7 +185,7 @@ def content_hash(text: str) -> str:
 def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     """The content of the page, as plain data in the order of the page."""
     run = run.readable()
-    shown = run.measurements
+    shown = run.results
     found = recommend(run)
     cards = recommendation.recommendation_cards(found)
     packed, left_out = run_archive.archive_of_run(replace(run, recommendation=found))
@@ -224,7 +225,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         ),
         "longest": [str(line) for line in footnotes.max_length_notes(shown)],
         "said": [str(line) for line in run_notes(run, shown)],
-        "behind": measurements.measurement_details(listed),
+        "behind": measurements.measurement_details(listed, shown),
         "run_data": packed,
         "run_left_out": left_out,
     }

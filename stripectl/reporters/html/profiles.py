@@ -11,7 +11,8 @@ from stripectl.profiling.timeline import BINS, KINDS, by_kind, merge_moments, mo
 from stripectl.reporters import profile_text
 from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartRow, ChartTable, MoreTable, chart, chart_table
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, predicted_overlap
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.profile import HopFigures, Profile
 from stripectl.util.files import utf8
 from stripectl.util.units import SECONDS, duration, unit_of
@@ -56,7 +57,7 @@ class ProfileSections(TypedDict):
     not_drawn: int
 
 
-def profile_sections(shown: Sequence[Measurement]) -> ProfileSections:
+def profile_sections(shown: MeasurementSet) -> ProfileSections:
     """The profiles of a run in full, with profiles that have devices first."""
     traced = [m for m in shown if m.profile]
     known = [m for m in traced if m.profile and m.profile.devices]
@@ -77,11 +78,11 @@ def profiled_plan(m: Measurement) -> str:
     return plan_label(m) if m.status == "ok" else str(m.plan)
 
 
-def profile_headline(m: Measurement, shown: Sequence[Measurement]) -> str:
-    return profile_text.profile_summary(m.profile or NO_PROFILE, predicted_overlap(m, shown))
+def profile_headline(m: Measurement, shown: MeasurementSet) -> str:
+    return profile_text.profile_summary(m.profile or NO_PROFILE, shown.predicted_overlap(m))
 
 
-def profile_content(m: Measurement, shown: Sequence[Measurement]) -> ProfileContent:
+def profile_content(m: Measurement, shown: MeasurementSet) -> ProfileContent:
     """Everything that is shown of a profile."""
     profile = m.profile or NO_PROFILE
     devices = profile.devices

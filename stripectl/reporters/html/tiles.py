@@ -8,8 +8,9 @@ from stripectl.core.layout import Tile
 from stripectl.errors import BadInput
 from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.heatmap import fullness
+from stripectl.results.case import flags_text
 from stripectl.results.labels import workload_label
-from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, duration, with_interval
 
 TITLE = "Which tile is fastest?"

@@ -8,8 +8,10 @@ from stripectl.analysis.ranking import contenders, strength
 from stripectl.core.plan import Plan
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import Chart, Section, chart, chart_table, grouped_by, section
+from stripectl.results.case import flags_text
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, flags_text, measurement_set, simulation_of
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import indexed
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which plan is fastest?"
@@ -31,8 +33,8 @@ def of_run(shown: Sequence[Measurement]) -> Section:
 def time_bars(title: str, members: Sequence[Measurement], most: int) -> Chart:
     """A chart of the fastest members, which share a workload; plans of the strongest method come first."""
     several = [m for m in members if m.devices > 1]
-    alone, members = [m for m in members if several and m.devices == 1], measurement_set(several or members)
-    twins = {id(m): simulation_of(m, members) for m in members}
+    alone, members = [m for m in members if several and m.devices == 1], indexed(several or members)
+    twins = {id(m): members.simulation_of(m) for m in members}
     drawn_beside = {id(twin) for twin in twins.values() if twin}
     rows = [m for m in members if id(m) not in drawn_beside]
     shown = sorted(rows, key=lambda m: (strength(m.method), m.median_s or 0.0))[:most]

@@ -17,7 +17,8 @@ from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import fitted_table
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.labels import plan_label
-from stripectl.results.measurement import Measurement, measurement_set
+from stripectl.results.measurement import Measurement
+from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
 from stripectl.runner.search import enough_devices
@@ -85,7 +86,7 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
 def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
     """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many plans
     with one reason only the first."""
-    broken, faster, run = list[str](), list[str](), measurement_set(measurements)
+    broken, faster, run = list[str](), list[str](), indexed(measurements)
     for m in run:
         if why := why_implausible(m, run):
             broken.append(

@@ -18,15 +18,8 @@ from stripectl.analysis.comparison import Comparison
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES
 from stripectl.results.labels import METHOD_WORDS, plan_label, workload_label
-from stripectl.results.measurement import (
-    Measurement,
-    attention_bound,
-    over_one_device,
-    refusals_and_failures,
-    simulation_error,
-    simulation_of,
-    with_speedups,
-)
+from stripectl.results.measurement import Measurement, attention_bound
+from stripectl.results.measurement_set import MeasurementSet, refusals_and_failures
 from stripectl.results.run import Run
 from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, duration, nbytes, plural, rate, times, with_interval
@@ -89,15 +82,15 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
     """One table per workload, with all passes, the fastest plans of each pass first, and as many columns as fit.
     Without `every`: only the best plan of each scheme, and the baseline of speed-ups. The simulation of a measured plan
     is a column, not a row."""
-    measurements = with_speedups(run.measurements)
-    twins = {id(simulation_of(m, measurements)) for m in measurements}
+    measurements = run.results
+    twins = {id(measurements.simulation_of(m)) for m in measurements}
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if id(m) not in twins:
             groups.setdefault((workload_label(m.workload), m.target.hardware), []).append(m)
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
-        pairs = any(simulation_of(m, measurements) for m in members)
+        pairs = any(measurements.simulation_of(m) for m in members)
         extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
         columns = [*COLUMNS[:MIN_COLUMNS], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[MIN_COLUMNS:]]
         told = refusals(members)
@@ -178,13 +171,13 @@ def tiles_cell(m: Measurement) -> str:
     return f"{m.tiles.efficiency:.0%}" + (f" (+{m.tiles.padding} rows)" if m.tiles.padding else "")
 
 
-def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
+def measurement_row(m: Measurement, run: MeasurementSet) -> dict[str, str]:
     """The cells of a measurement, by column."""
     cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
     cells |= {"plan": plan_label(m), "pass": m.workload.passes, "memory": memory_cell(m)}
     if m.status != "ok":
         return cells | {"method": m.status}
-    other, error = simulation_of(m, run), simulation_error(m, run)
+    other, error = run.simulation_of(m), run.simulation_error(m)
     if other is not None and error is not None:
         cells["simulation"] = f"{duration(other.median_s)} {error:+.0%}"
     if m.devices > 1:
@@ -195,7 +188,7 @@ def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str
         "time": spread_cell(m),
         "speed-up": speedup_cell(m),
         "bound": times(attention_bound(m)),
-        "vs one": times(over_one_device(m, run)),
+        "vs one": times(run.over_one_device(m)),
         "tiles": tiles_cell(m),
         "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
         "MFU": NOTHING if m.mfu is None else f"{m.mfu:.0%}",

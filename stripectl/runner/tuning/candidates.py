@@ -10,8 +10,8 @@ from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
-from stripectl.results.measurement import Measurement
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
@@ -42,7 +42,7 @@ class TileSearch:
         Raises:
             BadInput: an option is wrong, or the length is `max`.
         """
-        if options.seqlen.strip() == "max":
+        if options.finds_max_length:
             raise BadInput("cannot search tiles for --seqlen max because each length has different tiles. Try 256k.")
         tiles = tuple(dict.fromkeys(map(parse_tile, options.tile.split(",")))) if options.tile else ()
         request, count = parse_request(replace(options, tile=None)), options.refine or DEFAULT_COMPILED_TILES
@@ -50,8 +50,8 @@ class TileSearch:
 
 
 def forward_cases(
-    tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place
-) -> list[Measurement]:
+    tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget
+) -> list[Case]:
     """The forward pass of the workload with every tile; one refused case where the plan cannot run at all."""
     forward = replace(workload, passes="forward")
     bare = replace(plan, tile=None, backward=None)
@@ -63,7 +63,7 @@ def forward_cases(
 
 def backward_cases(
     tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget, tile: Tile
-) -> list[Measurement]:
+) -> list[Case]:
     """Both passes with the chosen tile of the forward pass, and every tile of the backward pass."""
     both = replace(workload, passes="forward-backward")
     tiles = [plan.backward] if plan.backward else tuning.tiles or searched_tiles(plan, both, place, "backward")
@@ -87,7 +87,7 @@ def why_not_run(prior_s: Sequence[float], index: int) -> str:
     return "not run: the time budget was spent first. Try a longer --time-budget."
 
 
-def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
+def work_of(case: Case, weights: Mapping[str, float] = MATMULS) -> float:
     """Scores that the slowest device computes, with dead scores in its tiles, weighted by the pass."""
     plan = case.plan
 

@@ -11,8 +11,8 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.backend import Backend, finals
+from stripectl.results.case import Case, Subject
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import simulate_case
 from stripectl.runner.tuning.candidates import TileSearch
 from stripectl.runner.tuning.plan_timing import PlanArms
 from stripectl.runner.tuning.successive_halving import STRATEGIES, Search, SearchOutcome
@@ -28,7 +28,7 @@ TIE_WITHIN = 1.05  # times the best simulated time: a candidate within it is not
 class TileEvaluator(Protocol):
     """Evaluates candidates of one plan that differ in the tile of one pass."""
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         """Measurements as they are made; returns the final candidates, fastest first."""
         ...
 
@@ -51,7 +51,7 @@ def default_among_ties_first(
     return [first, *(m for m in ranked if m is not first)]
 
 
-def tile_of(case: Measurement, passes: str) -> Tile:
+def tile_of(case: Subject, passes: str) -> Tile:
     return case.plan.tiles[passes]
 
 
@@ -78,7 +78,7 @@ class RunPlans:
     devices: DevicePool
     budget_s: float
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         request = self.tuning.request
         workers = self.devices.group(cases[0].devices if self.place.processes else None)
         field = PlanArms(workers, cases, request.sampling, self.devices.say)
@@ -99,6 +99,7 @@ class TimeTiles:
     tuning: TileSearch
     place: LocalTarget
     devices: DevicePool
+    simulated: Backend
     budget_s: float
     tiles: TimedTiles = field(init=False)
 
@@ -106,7 +107,7 @@ class TimeTiles:
         self.tiles = TimedTiles(self.devices, self.place, self.devices.say)
         self.tiles.resume(self.tuning.request.previous)
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         request = self.tuning.request
         plans = TileArms(self.tiles, cases, passes)
         steps = STRATEGIES[self.tuning.strategy](plans, request.sampling.min_samples, self.budget_s)
@@ -122,15 +123,16 @@ class TimeTiles:
         try:
             hop = self.devices.hop_of(self.place)
         except WorkerError as failure:
-            return replace(plans.cases[index], status="failed", reason=f"a hop could not be timed: {failure}")
+            failed = Measurement.of(plans.cases[index])
+            return replace(failed, status="failed", reason=f"a hop could not be timed: {failure}")
         return plans.to_measurement(index, hop, self.place.target.hardware.overlaps)
 
-    def calibrated(self, case: Measurement, coarse: Measurement) -> Measurement:
+    def calibrated(self, case: Case, coarse: Measurement) -> Measurement:
         """The candidate simulated from a full calibration of its tiles, with their first timings."""
         known = next((m for m in self.tuning.request.previous if m.identity == case.identity), None)
         if known and known.cost_source and known.cost_source.forward:
             return known
-        found = simulate_case(case, self.place, self.devices)
+        (found,) = finals(self.simulated.run([case]))
         if not found.cost_source or not coarse.cost_source:
             return found
         return replace(found, cost_source=replace(found.cost_source, coarse=coarse.cost_source.coarse))
@@ -145,7 +147,7 @@ class CompilePlans:
     on_paper: Backend
     compiled: Backend
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         few = self.tuning.refine_count
         guessed = [found for case in cases for found in finals(self.on_paper.run([case]))]
         yield from (guess for guess in guessed if guess.status == "ok")
@@ -164,10 +166,10 @@ class CompilePlans:
                 for i in [i for i in left if i != index and tile_covers(tile_of(cases[i], passes), own)]:
                     hopeful.remove(i)
                     reason = f"not compiled: larger than {own}, which was refused: {made[-1].reason}"
-                    yield replace(cases[i], status="refused", reason=reason)
+                    yield replace(Measurement.of(cases[i]), status="refused", reason=reason)
         return by_time(made)
 
-    def next_of(self, cases: Sequence[Measurement], passes: str, left: Sequence[int], best: Measurement | None) -> int:
+    def next_of(self, cases: Sequence[Case], passes: str, left: Sequence[int], best: Measurement | None) -> int:
         """The default first, then the tile nearest to the best so far, in the logarithms of its sides."""
         if best is None:
             return left[0]
@@ -190,7 +192,7 @@ class DatasheetOnly:
     simulated: Backend
     kind: str  # of hardware
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         made = []
         for case in cases:
             made += finals(self.simulated.run([case]))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding
 from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
+from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import Disturbances
@@ -18,9 +19,10 @@ class PlanArms:
     """Plans that run here. A short run has one key/value group per device, because cost is linear in heads and batch.
     The warm-up run is the first short run; where the workload is no larger than that, short runs count as full runs."""
 
-    def __init__(self, devices: WorkerGroup, cases: Sequence[Measurement], effort: SamplingOptions, say: Say) -> None:
+    def __init__(self, devices: WorkerGroup, cases: Sequence[Case], effort: SamplingOptions, say: Say) -> None:
         self.devices, self.effort, self.say = devices, effort, say
-        self.cases = [SamplingState(replace(case, method="measured"), f"whole {i}", []) for i, case in enumerate(cases)]
+        begun = [Measurement.of(case, "measured") for case in cases]
+        self.cases = [SamplingState(each, f"whole {i}", []) for i, each in enumerate(begun)]
         self.brief = [
             SamplingState(cut_to_a_group(each.measurement)[0], f"short {i}", []) for i, each in enumerate(self.cases)
         ]

@@ -18,6 +18,8 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Notice, SearchResult, finals
+from stripectl.results.case import Case
+from stripectl.results.devices import DeviceGroup
 from stripectl.results.environment import PACKAGES, environment, version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import LocalBackends, with_devices_found
@@ -113,14 +115,14 @@ def with_best_mesh(tuning: TileSearch, backends: LocalBackends) -> Iterator[Even
     yield from map(Final, TileSearches(tuning, backends).run())
 
 
-def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[JsonObject]) -> JsonObject:
+def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[DeviceGroup]) -> JsonObject:
     """Everything that affects a tuning."""
     request, around = tuning.request, environment([])
     effort = request.sampling
     return {
         "tune": [tuning.strategy, tuning.refine_count, list(map(str, tuning.tiles))],
         "target": [str(place.target), repr(place.target.hardware), place.here, place.processes],
-        "devices": [each["kind"] for each in found],
+        "devices": [each.kind for each in found],
         "host": around["host"],
         "versions": [*map(version, PACKAGES), around["versions"]["python"]],
         "around": around["flags"],
@@ -132,16 +134,16 @@ def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[JsonObjec
     }
 
 
-def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
+def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> list[Case]:
     """The candidates of the forward pass, or of the backward pass with the default tile, including refused ones."""
     with LocalBackends(tuning.request, say, cluster) as backends:
         place = backends.place
-        tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Measurement]()
+        tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Case]()
         made += bench_cases(tuning.request, place) if tuning.request.every_mesh else []
         for shape, passes, plan, flags in tile_searches(tuning.request, place):
             forward = forward_cases(tuning, shape, plan, flags, place)
             made += forward
-            first = next((case for case in forward if case.status == "ok"), None)
+            first = next((case for case in forward if case.is_ready), None)
             if "forward-backward" in passes and first:
                 tile = first.plan.tiles["forward"]
                 made += backward_cases(tuning, shape, plan, flags, place, tile)
@@ -178,16 +180,16 @@ class TileSearches:
         reasons: list[str] = []
         for shape, passes, plan, flags in self.wanted:
             forward = forward_cases(self.tuning, shape, plan, flags, self.place)
-            if all(case.status != "ok" for case in forward):
+            if not any(case.is_ready for case in forward):
                 reasons.append(f"{forward[0].plan}: {forward[0].reason}")
                 if len(reasons) == len(self.wanted):
                     raise BadInput(f"nothing is left to try. {reasons[0]}")
-                yield from forward
+                yield from map(Measurement.of, forward)
                 continue
             way = self.evaluator(forward)
             ranked = yield from search(way, forward, "forward")
             if ranked and "forward-backward" in passes:
-                first = next(case for case in forward if case.status == "ok")
+                first = next(case for case in forward if case.is_ready)
                 tile, usual = (each.plan.tiles["forward"] for each in (ranked[0], first))
                 yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
                 if tile != usual:  # the baseline of a gain
@@ -203,9 +205,9 @@ class TileSearches:
         """The budget for one pass of one plan."""
         return self.tuning.request.sampling.budget_s / sum(len(passes) for _, passes, _, _ in self.wanted)
 
-    def evaluator(self, cases: Sequence[Measurement]) -> TileEvaluator:
+    def evaluator(self, cases: Sequence[Case]) -> TileEvaluator:
         """The evaluator for the candidates of a plan."""
-        request, place, first = self.tuning.request, self.place, next(case for case in cases if case.status == "ok")
+        request, place, first = self.tuning.request, self.place, next(case for case in cases if case.is_ready)
         here = 0 < first.devices <= place.here
         if compiling(request, place):
             on_paper = self.backends.simulated(replace(place, here=0, processes=None))
@@ -218,7 +220,7 @@ class TileSearches:
             return self.timed
         return DatasheetOnly(self.backends.simulated(place), place.target.hardware.kind)
 
-    def fits(self, first: Measurement) -> bool:
+    def fits(self, first: Case) -> bool:
         """Whether a race of plans like this one fits its budget, by the time of its tile on a block."""
         plans = TileArms(self.timed.tiles, [first], "forward")
         return plans.pull_short(0) is not None and RUNS * (self.timed.row(plans, 0).median_s or 0.0) <= self.budget_s
@@ -226,10 +228,11 @@ class TileSearches:
     @cached_property
     def timed(self) -> TimeTiles:
         """One evaluator for all plans, so that tiles are timed once."""
-        return TimeTiles(self.tuning, self.place, self.backends.devices, self.budget_s)
+        place, backends = self.place, self.backends
+        return TimeTiles(self.tuning, place, backends.devices, backends.simulated(place), self.budget_s)
 
 
-def search(way: TileEvaluator, cases: Sequence[Measurement], passes: str) -> SearchStream:
+def search(way: TileEvaluator, cases: Sequence[Case], passes: str) -> SearchStream:
     """Refused candidates unchanged, the others by the evaluator; returns its final candidates, fastest first."""
-    yield from (case for case in cases if case.status != "ok")
-    return (yield from way.search([case for case in cases if case.status == "ok"], passes))
+    yield from (Measurement.of(case) for case in cases if not case.is_ready)
+    return (yield from way.search([case for case in cases if case.is_ready], passes))

@@ -11,10 +11,12 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
+from stripectl.results.records import record_json
 from stripectl.runner.tuning.candidates import why_not_run, work_of
-from stripectl.simulate.calibration import CalibrationBlock, block_shape, block_tile_count
+from stripectl.simulate.calibration import BlockShape, CalibrationBlock, block_tile_count
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.json import Json
@@ -45,7 +47,7 @@ class TimedTiles:
             "tile": str(tile),
             "rows": rows,
             "band": BAND,
-            "shape": block_shape(workload),
+            "shape": record_json(BlockShape.of(workload)),
         }
 
     def known(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> list[float]:
@@ -93,7 +95,7 @@ def block_of(kernel: str, tile: Tile) -> CalibrationBlock:
 class TileArms:
     """One pass of a plan: the time of a block with a candidate's tile, scaled to the scores that the plan computes."""
 
-    def __init__(self, tiles: TimedTiles, cases: Sequence[Measurement], passes: str) -> None:
+    def __init__(self, tiles: TimedTiles, cases: Sequence[Case], passes: str) -> None:
         self.tiles, self.cases, self.passes = tiles, cases, passes
         self.prior_s = [work_of(case, {passes: 1.0}) for case in cases]
         self.plans = [case.plan for case in cases]
@@ -120,7 +122,7 @@ class TileArms:
 
     def to_measurement(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:
         """The candidate simulated from the time of its block."""
-        case, plan = self.cases[index], self.plans[index]
+        case, plan, refused = self.cases[index], self.plans[index], Measurement.of(self.cases[index])
         found, costs = dict[str, tuple[float, ...]](), dict[str, TileCost]()
         for passes, tile in plan.tiles.items():
             costs[passes] = self.tiles.cost(case.workload, plan.kernel, tile, passes)
@@ -130,11 +132,11 @@ class TileArms:
         key = str(self.tiles.request(case.workload, plan.kernel, own, self.passes))
         if key in self.tiles.failed:
             reason, status = failure_reason(self.tiles.failed[key])
-            return replace(case, status=status, reason=f"its tiles could not be timed: {reason}")
+            return replace(refused, status=status, reason=f"its tiles could not be timed: {reason}")
         if not self.runs[index]:
-            return replace(case, status="refused", reason=why_not_run(self.prior_s, index))
+            return replace(refused, status="refused", reason=why_not_run(self.prior_s, index))
         latency, rate = hop or (0.0, float("inf"))
         source = CostSource(source=CostOrigin.ONE_BLOCK, tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found)
         machine = CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, source)
         seconds = simulate(case.workload, plan, machine).seconds
-        return replace(case, method="simulated", median_s=seconds, cost_source=source)
+        return replace(Measurement.of(case, "simulated"), median_s=seconds, cost_source=source)
