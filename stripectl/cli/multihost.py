@@ -43,6 +43,7 @@ def run_on_ray(body: Callable[..., int], given: dict[str, Any]) -> int:
     Raises:
         BadInput: no Ray cluster has this address, or there are options of hosts that join in another way.
     """
+    from stripectl.cli.ray_connection import connect
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.ray_cluster import RayCluster
 
@@ -54,7 +55,7 @@ def run_on_ray(body: Callable[..., int], given: dict[str, Any]) -> int:
     with ExitStack() as stack:
         with ProgressDisplay(given["quiet"]) as reporter:
             waiting = functools.partial(reporter.say, "wait for Ray nodes")
-            cluster = stack.enter_context(RayCluster(address, given["num_processes"], waiting))
+            cluster = stack.enter_context(RayCluster(connect(address), given["num_processes"], waiting))
         click.get_current_context().find_root().obj = cluster
         return body(**given)
 

@@ -12,12 +12,11 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from stripectl.errors import BadInput, StripectlError
 from stripectl.results.environment import VERSION, cores, differing_parts, environment
 from stripectl.util.files import printable
-from stripectl.util.json import JsonObject
 from stripectl.workers.process import Worker, WorkerConfig
 
 GATHER_S = 300.0  # for all hosts to connect
@@ -74,9 +73,9 @@ class HostFacts:
 
     name: str
     cores: list[int]
-    versions: dict[str, Any]
-    flags: dict[str, Any]
-    host: dict[str, Any]
+    versions: dict[str, object]
+    flags: dict[str, object]
+    host: dict[str, object]
     stripectl: str = VERSION
 
     @classmethod

@@ -5,14 +5,10 @@ pings of our own notice a node that is lost, because Ray itself notices a stoppe
 """
 
 import contextlib
-import importlib
 import math
-import os
-import re
 import socket
 import threading
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +20,6 @@ from stripectl.workers.process import WorkerConfig
 from stripectl.workers.ray_host import RayHost
 
 PING_S, PING_TIMEOUT_S = 5.0, 20.0
-CONNECT_S = 10.0
 RESERVE_S = 60.0  # for other programs to release the nodes
 SLICE, WORKER, TOPOLOGY = "ray.io/tpu-slice-name", "ray.io/tpu-worker-id", "ray.io/tpu-topology"  # labels of TPU nodes
 HEAD = "-head"  # the end of the resource that the first host of a TPU slice has, for programs that take the whole slice
@@ -126,8 +121,8 @@ class RayPeer:
     def lost(self) -> HostLost:
         return HostLost(f"{self.name} is gone", "Earlier results are saved; continue with --resume.")
 
-    def call(self, method: str, *arguments: Any, limit_s: float | None = ANSWER_S) -> Any:
-        """The actor's answer.
+    def call(self, method: Any, *arguments: Any, limit_s: float | None = ANSWER_S) -> Any:
+        """The answer of a method of the actor.
 
         Raises:
             HostLost: it does not answer. Other errors: as its method raises.
@@ -135,7 +130,7 @@ class RayPeer:
         if self.ended.is_set():
             raise self.lost()
         try:
-            return self.ray.get(getattr(self.actor, method).remote(*arguments), timeout=limit_s)
+            return self.ray.get(method.remote(*arguments), timeout=limit_s)
         except self.ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from None
         except (self.ray.exceptions.RayError, ConnectionError) as error:
@@ -145,7 +140,7 @@ class RayPeer:
         """Ping the actor until it does not answer, or until this host is closed."""
         while not self.ended.wait(PING_S):
             try:
-                self.call("ping", limit_s=PING_TIMEOUT_S)
+                self.call(self.actor.ping, limit_s=PING_TIMEOUT_S)
             except HostLost:
                 self.ended.set()
                 self.ends[1].close()
@@ -171,30 +166,30 @@ class RayWorker:
     def _receive(self) -> None:
         """Copy the worker's answers to a socket, until it or its node ends."""
         with self.ends[1] as answers, contextlib.suppress(OSError, HostLost):
-            while data := self.peer.call("receive", self.number, limit_s=None):
+            while data := self.peer.call(self.peer.actor.receive, self.number, limit_s=None):
                 answers.sendall(data)
 
     def fileno(self) -> int:
         return self.ends[0].fileno()
 
     def send(self, message: bytes) -> None:
-        self.peer.call("send", self.number, message)
+        self.peer.call(self.peer.actor.send, self.number, message)
 
     def end(self) -> str:
-        return f"on {self.peer.name} {self.peer.call('end', self.number)}"
+        return f"on {self.peer.name} {self.peer.call(self.peer.actor.end, self.number)}"
 
     def stop(self) -> None:
         self.ends[0].close()
         with contextlib.suppress(HostLost):
-            self.peer.call("stop", self.number)
+            self.peer.call(self.peer.actor.stop, self.number)
 
 
 @dataclass
 class RayCluster:
-    """The nodes of a Ray cluster at an address (`ray`: the cluster of this machine; or `ray://host:10001`). Use it with
-    `with`: afterwards the nodes are free."""
+    """The nodes of the cluster that the module `ray` is connected to. Use it with `with`: afterwards the nodes are free
+    and the module is not connected."""
 
-    address: str
+    ray: Any
     count: int | None
     waiting: Waiting
     peers: list[RayPeer] = field(default_factory=list)
@@ -203,7 +198,6 @@ class RayCluster:
     group: Any = None  # of the nodes' reserved resources
 
     def __enter__(self) -> "RayCluster":
-        self.ray = connect(self.address)
         try:
             self._reserve()
         except BaseException:
@@ -216,7 +210,7 @@ class RayCluster:
             peer.close()
             self.ray.kill(peer.actor)
         if self.group is not None:
-            importlib.import_module("ray.util").remove_placement_group(self.group)
+            self.ray.util.remove_placement_group(self.group)
         self.ray.shutdown()
 
     def _reserve(self) -> None:
@@ -228,7 +222,7 @@ class RayCluster:
         """
         nodes = choose_nodes(alive_nodes(self.ray), self.count)
         self.waiting(0, len(nodes))
-        self.group = importlib.import_module("ray.util").placement_group(
+        self.group = self.ray.util.placement_group(
             [node.bundle for node in nodes],
             strategy="STRICT_SPREAD",
             bundle_label_selector=[{"ray.io/node-id": node.identity} for node in nodes],
@@ -239,9 +233,9 @@ class RayCluster:
                 f"cannot reserve {len(nodes)} Ray nodes ({wanted}) within {RESERVE_S:g} s because other programs use "
                 "them. Try again later, or --num-processes with fewer nodes."
             )
-        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        strategy = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         for index, node in enumerate(nodes):
-            placed = strategies.PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=index)
+            placed = strategy(self.group, placement_group_bundle_index=index)
             bundle = dict(node.bundle)
             options = {"num_cpus": bundle.pop("CPU", 0), "num_gpus": bundle.pop("GPU", 0), "resources": bundle}
             actor = self.ray.remote(RayHost).options(scheduling_strategy=placed, **options).remote()
@@ -253,7 +247,7 @@ class RayCluster:
 
     def _greet(self, peer: RayPeer) -> None:
         try:
-            peer.found = HostFacts(**peer.call("facts", limit_s=RESERVE_S))
+            peer.found = HostFacts(**peer.call(peer.actor.facts, limit_s=RESERVE_S))
         except (HostLost, ImportError, TypeError) as error:
             reason = printable(str(error.__cause__ or error)).strip().splitlines()[-1]
             raise Missing(
@@ -268,12 +262,13 @@ class RayCluster:
 
     def jax_coordinator(self) -> str:
         first = self.peers[0]
-        return first.call("free_address", first.node.address)
+        return first.call(first.actor.free_address, first.node.address)
 
     def start(self, host: int, config: WorkerConfig) -> RayWorker:
         self.started += 1
-        self.peers[host].call("start", self.started, config)
-        return RayWorker(self.peers[host], self.started)
+        peer = self.peers[host]
+        peer.call(peer.actor.start, self.started, config)
+        return RayWorker(peer, self.started)
 
 
 def _listed(bundle: Mapping[str, float]) -> str:
@@ -286,32 +281,3 @@ def alive_nodes(ray: Any) -> list[RayNode]:
         for node in ray.nodes()
         if node["Alive"]
     ]
-
-
-def connect(address: str, load: Callable[[str], Any] = importlib.import_module) -> Any:
-    """The module `ray`, connected to a cluster.
-
-    Raises:
-        BadInput: Ray is not installed, no cluster answers, or it has another version of Ray or Python.
-    """
-    try:
-        ray = load("ray")
-    except ImportError:
-        raise BadInput("--cluster needs Ray, which is not installed. Try pip install 'stripectl[ray]'.") from None
-    where = os.environ.get("RAY_ADDRESS", "auto") if address == "ray" else address
-    if found := re.fullmatch(r"(?:ray://)?\[?(.+?)\]?:(\d+)", where):
-        try:  # because Ray takes minutes to notice that nothing answers
-            socket.create_connection((found[1], int(found[2])), CONNECT_S).close()
-        except (OSError, OverflowError) as error:
-            raise BadInput(
-                f"cannot join the Ray cluster at {where} because nothing answers there ({error}). Run ray status on "
-                "its head node."
-            ) from error
-    try:
-        with warnings.catch_warnings():  # their content is in the error
-            warnings.simplefilter("ignore")
-            ray.init(where, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(printable(str(error)).split())
-        raise BadInput(f"cannot join the Ray cluster at {where} because {reason}") from error
-    return ray

@@ -4,7 +4,6 @@ import asyncio
 import socket
 from dataclasses import asdict
 
-from stripectl.util.json import JsonObject
 from stripectl.workers.host_workers import HostWorkers
 from stripectl.workers.hosts import HostFacts, free_address
 from stripectl.workers.process import WorkerConfig
@@ -20,7 +19,7 @@ class RayHost:
         self.workers = HostWorkers()
         self.connections: dict[int, socket.socket] = {}
 
-    async def facts(self) -> JsonObject:
+    async def facts(self) -> dict[str, object]:
         return asdict(HostFacts.here())
 
     async def ping(self) -> None:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from stripectl.analysis.recommendation import recommend
+from stripectl.cli.ray_connection import connect
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import cores
 from stripectl.results.run import Run
@@ -125,7 +126,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RayCluster]:
 
     def join(nodes: RayNodes, count: int | None = None) -> RayCluster:
         monkeypatch.setenv("RAY_ADDRESS", nodes.address)
-        return RayCluster("ray", count, nobody)
+        return RayCluster(connect("ray"), count, nobody)
 
     return join
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stripectl.errors import BadInput, Missing
-from stripectl.workers.ray_cluster import SLICE, TOPOLOGY, WORKER, RayNode, choose_nodes, connect
+from stripectl.errors import Missing
+from stripectl.workers.ray_cluster import SLICE, TOPOLOGY, WORKER, RayNode, choose_nodes
 
 
 def node(name: str, labels: dict[str, str] | None = None, **resources: float) -> RayNode:
@@ -56,22 +56,3 @@ def test_the_head_of_a_slice_is_reserved_with_it() -> None:
 def test_a_cluster_without_nodes_is_missing() -> None:
     with pytest.raises(Missing, match="has no node"):
         choose_nodes([])
-
-
-def test_ray_that_is_not_installed_is_named() -> None:
-    def absent(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    with pytest.raises(BadInput, match=r"pip install 'stripectl\[ray\]'"):
-        connect("ray", absent)
-
-
-def test_another_version_of_ray_is_one_line() -> None:
-    class Ray:
-        def init(self, *_: object, **__: object) -> None:
-            raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.9.1")
-
-    with pytest.raises(BadInput) as refused:
-        connect("ray://head:10001", lambda name: Ray())
-    assert "The cluster was started with: Ray: 2.9.0 Python: 3.9.1" in str(refused.value)
-    assert "\n" not in str(refused.value)
