@@ -17,6 +17,7 @@ from typing import Protocol
 from stripectl.errors import BadInput, StripectlError
 from stripectl.results.environment import VERSION, cores, differing_parts, environment
 from stripectl.util.files import printable
+from stripectl.util.json import JsonObject
 from stripectl.workers.process import Worker, WorkerConfig
 
 GATHER_S = 300.0  # for all hosts to connect
