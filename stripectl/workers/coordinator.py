@@ -122,6 +122,16 @@ class RemoteWorker:
             self.follower.ask(Stop(self.number))
 
 
+class OtherMethods(grpc.GenericRpcHandler):
+    """Answers requests for methods that the service does not have, so that they are printed too."""
+
+    def __init__(self, answer: Callable[[Any, Any], Coroutine[Any, Any, None]]) -> None:
+        self.answer = answer
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return grpc.stream_stream_rpc_method_handler(self.answer)
+
+
 @dataclass
 class Coordinator:
     """A cluster of hosts that join host 0 over gRPC. Use it with `with`; `done` tells the other hosts how the command
@@ -158,7 +168,8 @@ class Coordinator:
             links.WORK.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._work),
         }
         service = links.FOLLOW.split("/")[1]
-        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        known = grpc.method_handlers_generic_handler(service, handlers)
+        self.server.add_generic_rpc_handlers((known, OtherMethods(self._refuse_method)))
         port, bound = self.hosts.address[1], 0
         # Without a secret only this machine can connect.
         for address in ("[::]",) if self.secret else LOOPBACK:
@@ -205,12 +216,17 @@ class Coordinator:
             await self._turn_away(context, str(error))
             raise
 
-    async def _turn_away(self, context: Any, reason: str) -> None:
+    async def _refuse_method(self, _: Any, context: Any) -> None:
+        await self._turn_away(context, "it asked for an unknown method", grpc.StatusCode.UNIMPLEMENTED)
+
+    async def _turn_away(
+        self, context: Any, reason: str, code: grpc.StatusCode = grpc.StatusCode.UNAUTHENTICATED
+    ) -> None:
         self.strangers += 1
         if self.strangers <= MAX_STRANGERS_LOGGED:
             more = "; later refusals are not printed" if self.strangers == MAX_STRANGERS_LOGGED else ""
             self.warn(f"refused a connection from {printable(context.peer())} because {printable(reason)}{more}")
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+        await context.abort(code, reason)
 
     async def _follow(self, _: Any, context: Any) -> None:
         link = await self._authenticated(context)

@@ -3,6 +3,7 @@ between them that can be cut."""
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -179,30 +180,24 @@ def sampling(processes: Sequence["subprocess.Popen[str]"], folder: Path) -> list
     return [each for process in processes for each in children(process.pid)]
 
 
-LONG = [
-    *BENCH,
-    "--time-budget",
-    "1h",
-    "--layout",
-    "contiguous",
-    "--seqlen",
-    "1k,64k",
-    "--target",
-    "cpu:2",
-    "--output",
-    "run",
-]
+LONG = [*BENCH, "--time-budget", "1h", "--layout", "contiguous", "--seqlen", "1k,64k", "--output", "run"]
+COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.full)])
+
+
+def long_run(count: int) -> list[str]:
+    return [*LONG, "--target", f"cpu:{count}"]
 
 
 @pytest.mark.hosts
+@COUNTS
 @pytest.mark.parametrize("gone", [0, 1])
-def test_a_host_that_is_killed_ends_the_others(gone: int, made, tmp_path: Path) -> None:
-    hosts = made(2)
-    processes = hosts.run(LONG)
+def test_a_host_that_is_killed_ends_the_others(gone: int, count: int, made, tmp_path: Path) -> None:
+    hosts = made(count)
+    processes = hosts.run(long_run(count))
     workers = sampling(processes, tmp_path)
-    processes[gone].kill()
-    code, _, said = ends([processes[1 - gone]])[0]
-    assert code == 1 and said.count("\n") <= 2 and "is gone" in said and "Traceback" not in said, said
+    processes.pop(gone).kill()
+    for code, _, said in ends(processes):
+        assert code == 1 and said.count("\n") <= 2 and "is gone" in said and "Traceback" not in said, said
     assert wait_for(lambda: not any(map(alive, workers)))
     kept = Run.load(tmp_path / "run").measurements
     assert kept and all(m.samples_s for m in kept if m.status == "ok")
@@ -210,30 +205,34 @@ def test_a_host_that_is_killed_ends_the_others(gone: int, made, tmp_path: Path) 
 
 @pytest.mark.hosts
 @pytest.mark.skipif(not NAMESPACES, reason="only a network of their own can be cut")
-def test_a_host_whose_cable_is_pulled_ends_the_others(made, tmp_path: Path) -> None:
-    hosts = made(2)
-    processes = hosts.run(LONG)
+@COUNTS
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_host_whose_cable_is_pulled_ends_the_others(cut: int, count: int, made, tmp_path: Path) -> None:
+    hosts = made(count)
+    processes = hosts.run(long_run(count))
     assert wait_for(lambda: all(len(children(process.pid)) for process in processes), 60)
-    hosts.cut(1)
-    (code, _, said), (other, _, answer) = ends(processes)
-    assert code == other == 1
-    assert "host 1 (host1) is gone" in said and "host 0" in answer and "is gone" in answer
+    hosts.cut(cut)
+    (code, _, said), *others = ends(processes)
+    assert code == 1 and re.search(rf"host {cut or r'[1-3]'} \(host\d\) is gone", said), said
+    assert all(code == 1 and ("host 0" in answer or "host 1" in answer) for code, _, answer in others), others
 
 
 @pytest.mark.hosts
+@COUNTS
 @pytest.mark.parametrize("stopped", [0, 1])
-def test_a_host_that_hangs_ends_the_others(stopped: int, made, tmp_path: Path) -> None:
-    hosts = made(2)
-    processes = hosts.run(LONG)
+def test_a_host_that_hangs_ends_the_others(stopped: int, count: int, made, tmp_path: Path) -> None:
+    hosts = made(count)
+    processes = hosts.run(long_run(count))
     sampling(processes, tmp_path)
-    for each in (processes[stopped].pid, *children(processes[stopped].pid)):
+    hangs = processes.pop(stopped)
+    for each in (hangs.pid, *children(hangs.pid)):
         os.kill(each, signal.SIGSTOP)
     begun = time.monotonic()
-    code, _, said = ends([processes[1 - stopped]])[0]
+    others = ends(processes)
     took, kept = time.monotonic() - begun, Run.load(tmp_path / "run").measurements
-    print(f"host {stopped} hangs: the other ended after {took:.0f} s: {said}")
-    assert code == 1 and "Traceback" not in said
-    assert f"host {stopped}" in said and "is gone" in said, said
+    print(f"host {stopped} of {count} hangs: the others ended after {took:.0f} s: {others[0][2]}")
+    for code, _, said in others:
+        assert code == 1 and "Traceback" not in said and f"host {stopped}" in said and "is gone" in said, said
     assert all(m.samples_s for m in kept if m.status == "ok")
 
 

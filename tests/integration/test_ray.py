@@ -25,7 +25,7 @@ from stripectl.results.run import Run
 from stripectl.workers.hosts import LOST, free_address
 from stripectl.workers.ray_cluster import SLICE, TOPOLOGY, WORKER, RayCluster
 from tests.integration.test_ci_examples import EXAMPLES, SMALL
-from tests.integration.test_hosts import BENCH, LONG, Slice, ends, nobody
+from tests.integration.test_hosts import BENCH, Slice, ends, long_run, nobody
 from tests.robustness.test_faults import children, wait_for
 
 pytestmark = pytest.mark.ray
@@ -162,7 +162,7 @@ def places(run: Run) -> list[Any]:
 
 
 def test_a_node_that_is_killed_costs_its_plans_and_resume_completes(two_nodes: RayNodes, tmp_path: Path) -> None:
-    process = two_nodes.run(LONG)
+    process = two_nodes.run(long_run(2))
     sampled(process, tmp_path)
     two_nodes.signal(1, signal.SIGKILL)
     code, _, said = ends([process])[0]
@@ -172,7 +172,7 @@ def test_a_node_that_is_killed_costs_its_plans_and_resume_completes(two_nodes: R
     lost = [m for m in kept if m.status != "ok"]
     assert lost and all(str(m.reason).startswith(LOST) for m in lost), kept
     two_nodes.add()
-    words = [word for word in LONG if word != "1h"]
+    words = [word for word in long_run(2) if word != "1h"]
     words.insert(words.index("--time-budget") + 1, "20")
     code, _, said = ends([two_nodes.run([*words, "--resume"])])[0]
     after = Run.load(tmp_path / "run").measurements
@@ -181,7 +181,7 @@ def test_a_node_that_is_killed_costs_its_plans_and_resume_completes(two_nodes: R
 
 
 def test_a_node_that_hangs_ends_the_run(two_nodes: RayNodes, tmp_path: Path) -> None:
-    process = two_nodes.run(LONG)
+    process = two_nodes.run(long_run(2))
     sampled(process, tmp_path)
     two_nodes.signal(1, signal.SIGSTOP)
     begun = time.monotonic()

@@ -125,11 +125,18 @@ def test_a_stranger_is_turned_away_in_one_line(
     assert "\n" not in warned[0]
 
 
-def test_an_unknown_request_is_no_method_of_the_service(cluster: Coordinator, warned: list[str]) -> None:
+def test_an_unknown_request_is_refused_in_one_line(cluster: Coordinator, warned: list[str]) -> None:
     code = visit(cluster, status, "/stripectl.Hosts/Run")
     assert code is grpc.StatusCode.UNIMPLEMENTED
     joins(cluster)
-    assert not warned
+    assert len(warned) == 1 and "it asked for an unknown method" in warned[0]
+
+
+@pytest.mark.hosts
+def test_a_message_of_1_gib_is_refused_in_one_line(cluster: Coordinator, warned: list[str]) -> None:
+    assert visit(cluster, says(bytes(2**30))) is not grpc.StatusCode.OK
+    joins(cluster)
+    assert len(warned) == 1 and "closed the connection" in warned[0]
 
 
 def test_a_silent_stranger_blocks_nobody(
