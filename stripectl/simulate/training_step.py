@@ -249,6 +249,7 @@ def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
     samples_s = [whole(*pair) for pair in sound]
     median_s, interval = median_interval(samples_s)
     layer_s, _ = median_interval([(most - fewest) / (run[1] - run[0]) for fewest, most in sound])
+    in_layers_s = min(layers * layer_s, median_s)  # noise can make the layers alone seem longer than the step
     return replace(
         more,
         workload=case.workload,
@@ -258,7 +259,7 @@ def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
         bytes={name: round(whole((less.bytes or {}).get(name, 0), sent)) for name, sent in (more.bytes or {}).items()},
         peak_bytes=None,
         profile=None,  # a profile shows only the layers that ran
-        step_parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
+        step_parts={"layers": in_layers_s, "the rest": median_s - in_layers_s},
         cost_source=CostSource(
             source=CostOrigin.FEW_LAYERS,
             layers_run=tuple(run),

@@ -108,8 +108,8 @@ def held(case: Case) -> set:
     return of_recurrence | {(case.scheme, case.mesh), case.dtype, case.key_heads, case.states, case.seq_len}
 
 
-QUICK = [
-    pytest.param(case, marks=marks)
+QUICK = [  # the longest sequences take a minute per case, so they are in the product
+    pytest.param(case, marks=pytest.mark.full if marks and case.seq_len else marks)
     for case, marks in in_parts(covering(EVERY, held), lambda case: {*case[:2], case.dtype})
 ]
 WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in EVERY if case not in {each.values[0] for each in QUICK}]

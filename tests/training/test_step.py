@@ -191,6 +191,9 @@ def test_a_models_step_follows_from_few_layers() -> None:
     assert whole.samples_s == pytest.approx((11.5, 11.7, 11.6)) and whole.median_s == pytest.approx(11.6)
     assert whole.bytes == {"all-gather": 52} and whole.peak_bytes is None and whole.workload.layers == 22
     assert whole.cost_source and whole.cost_source.source == "few_layers"
+    assert whole.step_parts == pytest.approx({"layers": 11.0, "the rest": 0.6})
+    slow = from_fewer_layers(case, [replace(less, samples_s=(0.1,)), more])
+    assert slow.step_parts == {"layers": slow.median_s, "the rest": 0.0}
     failed = from_fewer_layers(case, [less, replace(more, status="failed", reason="no")])
     assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
     disturbed = from_fewer_layers(case, [replace(less, samples_s=(1.0, 9.0, 1.1)), more])
