@@ -231,7 +231,7 @@ class RayCluster:
             wanted = "; ".join(f"{node.address}: {_listed(node.bundle)}" for node in nodes)
             raise Missing(
                 f"cannot reserve {len(nodes)} Ray nodes ({wanted}) within {RESERVE_S:g} s because other programs use "
-                "them. Try again later, or --num-processes with fewer nodes."
+                "them, or a node has left. Run ray status. Try again later, or --num-processes with fewer nodes."
             )
         strategy = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
         for index, node in enumerate(nodes):

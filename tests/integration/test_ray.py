@@ -26,7 +26,7 @@ from stripectl.workers.hosts import LOST, free_address
 from stripectl.workers.ray_cluster import SLICE, TOPOLOGY, WORKER, RayCluster
 from tests.integration.test_ci_examples import EXAMPLES, SMALL
 from tests.integration.test_hosts import BENCH, Slice, ends, long_run, nobody
-from tests.robustness.test_faults import children, wait_for
+from tests.robustness.test_faults import alive, children, wait_for
 
 pytestmark = pytest.mark.ray
 PROGRAM = Path(sys.executable).with_name("ray")
@@ -34,7 +34,9 @@ TPU = '{"TPU": 4, "TPU-v5e-8-head": 1}', '{"TPU": 4}'
 
 
 def descendants(pid: int) -> list[int]:
-    return [each for child in children(pid) for each in [child, *descendants(child)]]
+    """Children of all threads, and theirs."""
+    found = (children(pid, int(thread.name)) for thread in Path(f"/proc/{pid}/task").glob("*"))
+    return [each for of_thread in found for child in of_thread for each in [child, *descendants(child)]]
 
 
 @dataclass
@@ -67,7 +69,8 @@ class RayNodes:
                     start_new_session=True,
                 )
             )
-        joined = wait_for(lambda: self.started[-1].poll() is not None or self.alive() == count + 1, 120)
+        running = sum(process.poll() is None for process in self.started)
+        joined = wait_for(lambda: self.started[-1].poll() is not None or self.alive() == running, 120)
         assert joined and self.started[-1].poll() is None, (self.folder / f"node{count}.log").read_text()
 
     def alive(self) -> int:
@@ -76,7 +79,7 @@ class RayNodes:
         done = subprocess.run(
             [sys.executable, "-c", asks], capture_output=True, text=True, env=self.environment, timeout=60
         )
-        return int(done.stdout or 0) + sum(process.poll() is not None for process in self.started)
+        return int((done.stdout.split() or [0])[0])  # Ray may add lines about its nodes
 
     @property
     def environment(self) -> dict[str, str]:
@@ -171,6 +174,7 @@ def test_a_node_that_is_killed_costs_its_plans_and_resume_completes(two_nodes: R
     assert all(m.samples_s for m in kept if m.status == "ok")
     lost = [m for m in kept if m.status != "ok"]
     assert lost and all(str(m.reason).startswith(LOST) for m in lost), kept
+    assert wait_for(lambda: two_nodes.alive() == 1)
     two_nodes.add()
     words = [word for word in long_run(2) if word != "1h"]
     words.insert(words.index("--time-budget") + 1, "20")
@@ -188,6 +192,20 @@ def test_a_node_that_hangs_ends_the_run(two_nodes: RayNodes, tmp_path: Path) -> 
     code, _, said = ends([process])[0]
     print(f"a node hangs: the run ended after {time.monotonic() - begun:.0f} s")
     assert code == 1 and re.search(r"host \d \(Ray node .*\) is gone", said) and "Traceback" not in said, said
+
+
+def test_workers_end_with_the_command_that_is_killed(two_nodes: RayNodes, tmp_path: Path) -> None:
+    process = two_nodes.run(long_run(2))
+    sampled(process, tmp_path)
+    workers = [pid for node in two_nodes.started for pid in descendants(node.pid) if is_worker(pid)]
+    assert len(workers) >= 2
+    process.kill()
+    process.communicate()
+    assert wait_for(lambda: not any(map(alive, workers)))
+
+
+def is_worker(pid: int) -> bool:
+    return b"stripectl.cli.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @pytest.mark.parametrize(

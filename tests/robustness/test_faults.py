@@ -44,9 +44,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-def children(pid: int) -> list[int]:
+def children(pid: int, thread: int | None = None) -> list[int]:
+    """Processes that a thread started; without one, the main thread."""
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(child) for child in Path(f"/proc/{pid}/task/{thread or pid}/children").read_text().split()]
     except OSError:
         return []
 
