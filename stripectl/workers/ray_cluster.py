@@ -15,7 +15,7 @@ from typing import Any
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import VERSION
 from stripectl.util.files import printable
-from stripectl.workers.hosts import ANSWER_S, HostFacts, HostLost, Waiting, other_version
+from stripectl.workers.hosts import HostFacts, HostLost, Waiting, other_version
 from stripectl.workers.process import WorkerConfig
 from stripectl.workers.ray_host import RayHost
 
@@ -121,7 +121,7 @@ class RayPeer:
     def lost(self) -> HostLost:
         return HostLost(f"{self.name} is gone", "Earlier results are saved; continue with --resume.")
 
-    def call(self, method: Any, *arguments: Any, limit_s: float | None = ANSWER_S) -> Any:
+    def call(self, method: Any, *arguments: Any, limit_s: float | None = PING_TIMEOUT_S) -> Any:
         """The answer of a method of the actor.
 
         Raises:
@@ -134,6 +134,7 @@ class RayPeer:
         except self.ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from None
         except (self.ray.exceptions.RayError, ConnectionError) as error:
+            self.ended.set()  # so that nothing else waits for this host
             raise self.lost() from error
 
     def watch(self) -> None:
@@ -142,7 +143,6 @@ class RayPeer:
             try:
                 self.call(self.actor.ping, limit_s=PING_TIMEOUT_S)
             except HostLost:
-                self.ended.set()
                 self.ends[1].close()
 
     def close(self) -> None:
