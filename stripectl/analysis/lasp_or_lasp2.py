@@ -69,7 +69,7 @@ def winner_sentence(both: Mapping[int, ChainAndGather]) -> str:
 
 
 def faster_plan(pair: ChainAndGather) -> str | None:
-    """The name of the faster scheme, where it can be told."""
+    """The name of the faster scheme; None where they are too close to tell."""
     if pair.close:
         return None
     return CHAIN if margin_of(pair.chain, pair.gather) > 0 else GATHER

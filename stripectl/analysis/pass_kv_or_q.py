@@ -1,8 +1,8 @@
 """pass-KV or pass-Q, by the rule of Yang et al. 2024 (arXiv:2411.01783, Algorithm 1).
 
-Some of the keys that queries attend to are new, the others cached. The rule chooses passing K/V where so many are new
-that it sends fewer bytes than passing queries, T / (T + P) >= 2 K / H, or where so many queries attend that its
-transfers hide behind them, T >= N C K e / (2 H B): T new tokens and P cached tokens, K key/value heads of H heads, N
+Some of the keys that queries attend to are new, the others cached. The rule chooses passing K/V where it sends
+fewer bytes than passing queries, T / (T + P) >= 2 K / H, or where enough queries attend to hide its transfers,
+T >= N C K e / (2 H B): T new tokens and P cached tokens, K key/value heads of H heads, N
 devices of C FLOP/s with links of B bytes/s, and e bytes per element.
 """
 

@@ -127,7 +127,7 @@ class CompilerPool:
 
     def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, PassCosts] | None:
         """The costs of a plan's tiles by pass: from the table that ships, where it has their shape; else from small
-        programs, compiled once; else from the nearest shapes in the table; None where there are none."""
+        programs, compiled once; else from the nearest shapes in the table; None without any."""
         if not has_tile_costs(kernels[plan.kernel]):
             return None
         near = shipped_costs(hardware, workload, plan)

@@ -96,7 +96,7 @@ class Session:
         """The compiler's report on a plan's program, with the bundles of its kernels (`CompilerReport`).
 
         `topology` holds the arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh;
-        `dump` is the folder where this process's compiler leaves its bundles, if it was told to.
+        `dump` is the folder where this process's compiler leaves its bundles, if it is asked for them.
 
         Raises:
             BadInput: the compiler does not know a flag, or the kernel cannot compute this plan, so it was not asked.

@@ -169,8 +169,8 @@ class Kernel:
 
     def largest_tile(self, tile: Tile, rows: int) -> Tile:
         """The largest tile, at most as large as `tile`, that the kernel can run on pieces of `rows` rows; the kernel's
-        smallest tile where there is none. A kernel that pads rows has sides whose tiles, padding included, cost
-        least."""
+        smallest tile where no tile is small enough. A kernel that pads rows has sides whose tiles, padding included,
+        cost least."""
         unit, tile, limit = self.tile_multiple, self.counting_tile or tile, self.padded(rows)
 
         def side(most: int) -> int:

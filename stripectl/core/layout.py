@@ -134,6 +134,16 @@ class Layout:
         firsts = [np.array(self.firsts(shard, shards, rows))[:, None] for shard in range(shards)]
         return np.stack([(first + spaced).reshape(rows) for first in firsts])
 
+    def run_places(self, shard: Index, shards: int) -> tuple[Index, ...]:
+        """The place of each piece of a shard among all pieces of the sequence, where pieces are adjacent positions."""
+        return self.firsts(shard, shards, self.pieces)
+
+    def runs_before(self, run: int, shards: int) -> list[tuple[int, int] | None]:
+        """For every shard the (shard, piece) that holds the positions before its piece `run`; None before the first."""
+        places = [self.run_places(shard, shards) for shard in range(shards)]
+        held = {place: (shard, piece) for shard, own in enumerate(places) for piece, place in enumerate(own)}
+        return [held.get(own[run] - 1) for own in places]
+
     def permutation(self, shards: int, seq_len: int) -> np.ndarray:
         """int64[seq_len]: sharded = natural[permutation]."""
         return self.positions(shards, seq_len // shards).reshape(seq_len)

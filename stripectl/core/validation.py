@@ -146,7 +146,8 @@ def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str
     rows = shard // over
     run = rows // layout.pieces
     if workload.d_conv and run < workload.d_conv - 1 and over * plan.shards > 1:
-        yield f"a short convolution of {workload.d_conv} tokens needs {workload.d_conv - 1} adjacent rows, not {run}."
+        needs = f"a short convolution of {workload.d_conv} tokens needs {workload.d_conv - 1} adjacent rows"
+        yield f"{needs}; a device has {run}. Try fewer devices, or a longer sequence."
     if plan.chunk and rows % min(plan.chunk, rows):
         near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
         yield f"chunk={plan.chunk} does not divide the {rows} rows of a device. Try chunk={near}."

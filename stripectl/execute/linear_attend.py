@@ -195,12 +195,12 @@ class JaxGatedAttend(JaxAttend):
         return self.kernel.compose_maps(self.recurrence, later, earlier, self.key_dim)
 
     def state_before(self, maps, me, by: int = 1):
-        if self.sharding.runs == 1:
+        layout, shards, runs = self.sharding.layout, self.sharding.shards, self.sharding.runs
+        if runs == 1:
             return state_after_maps(self, maps, me, by)
-        early, late = jnp.split(maps, 2, axis=1)
-        ordered = jnp.concatenate([early, late[::-1]])
-        places = me, 2 * self.sharding.shards - 1 - me
-        return jnp.concatenate([state_after_maps(self, ordered, place, by) for place in places])
+        order = np.argsort([place for shard in range(shards) for place in layout.run_places(shard, shards)])
+        ordered = maps.reshape(shards * runs, -1, *maps.shape[2:])[order]
+        return jnp.concatenate([state_after_maps(self, ordered, at, by) for at in layout.run_places(me, shards)])
 
     def apply(self, q, kv, before, *, into):
         k, v, *gates = kv

@@ -98,13 +98,13 @@ class Measured:
                 together = [case for case in runnable if case.devices == count]
                 workers = self.devices.group(count if self.place.processes else None)
                 share_s = budget_s * len(together) / len(runnable)
-                wanted = [each for case in together for each in begun(case, self.request)]
+                wanted = [each for case in together for each in measurements_to_sample(case, self.request)]
                 for known in measure(workers, wanted, self.request.sampling, share_s, say, link, self.tracer):
                     made |= {result.identity: result for result in known}
                     yield from (Partial(each) for each in reassemble(cases, made) if each.samples_s)
         except KeyboardInterrupt as error:
             if isinstance(error, HostLost):
-                parts = (each for case in runnable for each in begun(case, self.request))
+                parts = (each for case in runnable for each in measurements_to_sample(case, self.request))
                 refused = (replace(each, status="refused", reason=refused_without(error)) for each in parts)
                 made = {each.identity: each for each in refused if not each.samples_s} | made
             yield from map(Final, reassemble(cases, made))
@@ -221,8 +221,8 @@ def simulate_case(case: Case, place: LocalTarget, devices: DevicePool) -> Measur
     return with_sensitivity(replace(made, median_s=found.seconds), plan, machines[0], found, hardware.kind)
 
 
-def begun(case: Case, request: Request) -> list[Measurement]:
-    """The measurements that are sampled for a case. They continue from the samples of a resumed run, but a whole
+def measurements_to_sample(case: Case, request: Request) -> list[Measurement]:
+    """The measurements of a case. They continue from the samples of a resumed run, but a whole
     model's step, which is computed from steps with fewer layers, has no samples there."""
     made = [Measurement.of(each, "measured") for each in with_fewer_layers(case)]
     if len(made) > 1 or (known := request.previous_by_key.get(made[0].key)) is None:

@@ -70,8 +70,8 @@ def time_plans(cases: Sequence[Case], place: LocalTarget, devices: DevicePool) -
 
 
 def enough_devices(m: Measurement) -> Plan | None:
-    """The plan of a measurement with more devices along its scheme's first axis, so many that it fits in memory by the
-    simulation; None where that is unknown."""
+    """The plan of a measurement with the fewest more devices along its scheme's first axis with which the simulation
+    fits in memory; None where their number is unknown."""
     plan = m.plan
     axis = next((axis for axis in schemes[plan.scheme].axes if plan.size(axis) > 1), None)
     if axis is None or not m.hbm_bytes:

@@ -144,7 +144,7 @@ def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | N
     if workload.passes != "forward":
         passes.append(("backward", roofline(workload, backward, math.inf, 1.0, kernel)[1], backward))
     done = sum(2 * matmul_elements(workload, each) for each, _, _ in passes)
-    return done / sum(cost.whole_s / (each.scores) for _, cost, each in passes)
+    return done / sum(cost.whole_s / each.scores for _, cost, each in passes)
 
 
 def chunk_costs(

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from stripectl.core.layout import layouts
+from stripectl.core.layout_switch import BASE
 from stripectl.core.plan import SEQUENCE_AXES
 from stripectl.execute.comm import JaxComm
 from stripectl.training.sharding import ParameterSharding
@@ -52,16 +53,21 @@ def convolve_shards(comm: JaxComm, arrays_BNTH: Sequence[jax.Array], weights_11N
 
 
 def halos(comm: JaxComm, ends: Sequence[jax.Array]) -> list[jax.Array]:
-    """The ends of the runs of tokens before each run of this shard; zeros before the first token. In zigzag order the
-    second run follows the second run of the next device, and on the last device its own first run."""
+    """The ends of the runs of tokens before each run of this shard; zeros before the first token."""
     axis = next((axis for axis in SEQUENCE_AXES if comm.size(axis) > 1), None)
     if axis is None:
         return [jnp.zeros_like(ends[0])]
-    last = comm.size(axis) - 1
-    found = [comm.shift(ends[0], axis, "halo", senders=lambda i: i < last)]
-    for end in ends[1:]:
-        arriving = comm.shift(end, axis, "halo", by=-1, senders=lambda i: i > 0)
-        found.append(jnp.where(comm.index(axis) == last, ends[0], arriving))
+    layout = layouts[comm.plan.layout if len(ends) > 1 else BASE]
+    return [halo(comm, axis, ends, layout.runs_before(run, comm.size(axis))) for run in range(len(ends))]
+
+
+def halo(comm: JaxComm, axis: str, ends: Sequence[jax.Array], before: Sequence[tuple[int, int] | None]) -> jax.Array:
+    """The end of the run `before` a run, which each device has or gets from a neighbour, all from the same side."""
+    ((by, run),) = {(me - source[0], source[1]) for me, source in enumerate(before) if source and source[0] != me}
+    found = comm.shift(ends[run], axis, "halo", by, lambda i: (i, run) in before and before.index((i, run)) != i)
+    for me, source in enumerate(before):
+        if source and source[0] == me:
+            found = jnp.where(comm.index(axis) == me, ends[source[1]], found)
     return found
 
 

@@ -55,11 +55,11 @@ def choose_nodes(nodes: Sequence[RayNode], count: int | None = None) -> list[Ray
     for accelerator in ("TPU", "GPU", "CPU"):
         usable = [node for node in nodes if node.accelerator == accelerator and node.resources.get(accelerator)]
         if usable:
-            return _of_slices(usable, count) if accelerator == "TPU" else _of_equal_nodes(usable, count)
+            return whole_slices(usable, count) if accelerator == "TPU" else equal_nodes(usable, count)
     raise Missing("the Ray cluster has no node. Run ray status.")
 
 
-def _of_equal_nodes(nodes: Sequence[RayNode], count: int | None) -> list[RayNode]:
+def equal_nodes(nodes: Sequence[RayNode], count: int | None) -> list[RayNode]:
     """Nodes that each have as many accelerators as the first."""
     name = nodes[0].accelerator
     ordered = sorted(nodes, key=lambda node: (-node.resources[name], node.address, node.identity))
@@ -69,12 +69,12 @@ def _of_equal_nodes(nodes: Sequence[RayNode], count: int | None) -> list[RayNode
     return equal[:count]
 
 
-def _of_slices(nodes: Sequence[RayNode], count: int | None) -> list[RayNode]:
+def whole_slices(nodes: Sequence[RayNode], count: int | None) -> list[RayNode]:
     """The hosts of TPU slices that are complete."""
     slices: dict[str, list[RayNode]] = {}
     for node in nodes:
         slices.setdefault(node.labels.get(SLICE, node.identity), []).append(node)
-    whole = [sorted(each, key=lambda node: int(node.labels.get(WORKER, 0))) for each in slices.values() if _whole(each)]
+    whole = [sorted(each, key=worker_id) for each in slices.values() if is_whole(each)]
     if not whole:
         raise Missing("the Ray cluster has no complete TPU slice because nodes are missing. Run ray status.")
     whole.sort(key=lambda hosts: (-len(hosts), hosts[0].labels.get(SLICE, "")))
@@ -89,7 +89,11 @@ def _of_slices(nodes: Sequence[RayNode], count: int | None) -> list[RayNode]:
     return chosen
 
 
-def _whole(hosts: Sequence[RayNode]) -> bool:
+def worker_id(node: RayNode) -> int:
+    return int(node.labels.get(WORKER, 0))
+
+
+def is_whole(hosts: Sequence[RayNode]) -> bool:
     topology = hosts[0].labels.get(TOPOLOGY)
     return topology is None or sum(node.resources["TPU"] for node in hosts) >= math.prod(map(int, topology.split("x")))
 
@@ -228,7 +232,7 @@ class RayCluster:
             bundle_label_selector=[{"ray.io/node-id": node.identity} for node in nodes],
         )
         if not self.group.wait(RESERVE_S):
-            wanted = "; ".join(f"{node.address}: {_listed(node.bundle)}" for node in nodes)
+            wanted = "; ".join(f"{node.address}: {listed(node.bundle)}" for node in nodes)
             raise Missing(
                 f"cannot reserve {len(nodes)} Ray nodes ({wanted}) within {RESERVE_S:g} s because other programs use "
                 "them, or a node has left. Run ray status. Try again later, or --num-processes with fewer nodes."
@@ -271,7 +275,7 @@ class RayCluster:
         return RayWorker(peer, self.started)
 
 
-def _listed(bundle: Mapping[str, float]) -> str:
+def listed(bundle: Mapping[str, float]) -> str:
     return ", ".join(f"{count:g} {name}" for name, count in bundle.items())
 
 

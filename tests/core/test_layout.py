@@ -111,3 +111,16 @@ def test_unsupported_names_the_nearest_length() -> None:
         "zigzag needs a multiple of 2 rows per shard; 8191 over 8 shards gives 1023.875. Try --seqlen 8192."
     )
     assert layouts["striped"].why_unsupported(8192, 8) is None
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 8])
+@pytest.mark.parametrize("name", ["contiguous", "zigzag"])
+def test_the_run_before_a_run_holds_the_position_before_its_first(name: str, shards: int) -> None:
+    layout, rows = layouts[name], 4 * layouts[name].pieces
+    pieces = layout.positions(shards, rows).reshape(shards, layout.pieces, -1)
+    for run in range(layout.pieces):
+        for shard, source in enumerate(layout.runs_before(run, shards)):
+            first = pieces[shard, run, 0]
+            assert layout.run_places(shard, shards)[run] == first // 4
+            assert (source is None) == (first == 0)
+            assert source is None or pieces[*source, -1] == first - 1

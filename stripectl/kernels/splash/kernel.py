@@ -16,6 +16,7 @@ queries themselves were. Both passes read the same rounded queries, so recompute
 log-sum-exp.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -120,22 +121,29 @@ def scaled_queries(q_BNTH):
     return fold((q_BNTH.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
-    def compute(band, masked, *arrays):
-        return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
+def passes_of(attend: Callable, differentiate: Callable) -> tuple[Callable, Callable]:
+    """(forward, backward) of a kernel whose library computes a rectangle, as `attend` and `differentiate` do here."""
 
-    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
-    return rectangles.forward([scaled_queries(q_BNTH)], keys, state, bands, compute, padded)
+    def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
+        def compute(band, masked, *arrays):
+            return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
+
+        keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
+        return rectangles.forward([scaled_queries(q_BNTH)], keys, state, bands, compute, padded)
+
+    def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
+        queries = scaled_queries(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
+
+        def compute(band, masked, q, lse, dout, delta, k, v):
+            run = compiled_or_interpreted(differentiate, band, tile, masked)
+            dq, dk, dv = run(q, k, v, lse, dout, delta)
+            return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv
+
+        keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
+        dq, dk, dv = rectangles.backward(queries, keys, dq_BNTH, bands, compute, padded)
+        return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)
+
+    return forward, backward
 
 
-def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
-    queries = scaled_queries(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
-
-    def compute(band, masked, q, lse, dout, delta, k, v):
-        run = compiled_or_interpreted(differentiate, band, tile, masked)
-        dq, dk, dv = run(q, k, v, lse, dout, delta)
-        return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv
-
-    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
-    dq, dk, dv = rectangles.backward(queries, keys, dq_BNTH, bands, compute, padded)
-    return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)
+forward, backward = passes_of(attend, differentiate)

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 import stripectl.compat as compat
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.kernels.splash import rectangles
-from stripectl.kernels.splash.kernel import compiled_or_interpreted, keep, pad, pads_keys, scaled_queries
-from stripectl.kernels.splash.rectangles import fold
+from stripectl.kernels.splash.kernel import keep, pad, passes_of
 
 EMPTY = rectangles.EMPTY
 LN_2 = math.log(2)
@@ -99,22 +98,4 @@ def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, do
     return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
-    def compute(band, masked, *arrays):
-        return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
-
-    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
-    return rectangles.forward([scaled_queries(q_BNTH)], keys, state, bands, compute, padded)
-
-
-def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
-    queries = scaled_queries(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
-
-    def compute(band, masked, q, lse, dout, delta, k, v):
-        run = compiled_or_interpreted(differentiate, band, tile, masked)
-        dq, dk, dv = run(q, k, v, lse, dout, delta)
-        return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv
-
-    keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
-    dq, dk, dv = rectangles.backward(queries, keys, dq_BNTH, bands, compute, padded)
-    return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)
+forward, backward = passes_of(attend, differentiate)
