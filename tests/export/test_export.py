@@ -14,7 +14,6 @@ from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.export.integration import Job, integrations, usage_of
-from stripectl.export.integrations import maxtext
 from stripectl.export.integrations.maxtext import per_device
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.kernels.splash import COMPUTE
@@ -122,14 +121,16 @@ def test_every_batch_survives_maxtexts_division() -> None:
 
 
 def test_flags_of_maxtext_on_tpus() -> None:
-    ring = flags(of("maxtext", "ring/zigzag/splash@ring=8,tensor=2,tile=512x2048,backward=256x1024,unroll=7").text)
+    text = of("maxtext", "ring/zigzag/splash@ring=8,tensor=2,tile=512x2048,backward=256x1024,unroll=7").text
+    assert f"sa_block_kv_compute is {COMPUTE}, as timed under a mask; whole tiles were timed with 1024." in text
+    assert "as timed under a mask" not in of("maxtext", "ring/zigzag/splash@ring=8,tensor=2,tile=512").text
+    ring = flags(text)
     assert (ring["ring_scan_unroll"], ring["sa_block_kv"], ring["sa_block_kv_compute"]) == (
         "0",
         "2048",
         "512",
     )
     assert (ring["eval_sa_block_q"], ring["sa_block_q_dkv"], ring["sa_block_kv_dkv"]) == ("512", "256", "1024")
-    assert maxtext.KV_COMPUTE == COMPUTE
     gathered = flags(of("maxtext", "all_gather/contiguous/splash@ring=16,tile=512").text)
     assert (gathered["sa_use_fused_bwd_kernel"], gathered["sa_block_q_dq"]) == ("false", "512")
     fused = flags(of("maxtext", "all_gather/contiguous/pallas_tpu@ring=16,tile=512").text)

@@ -17,7 +17,6 @@ from stripectl.util.json import Json
 VERSION = "0.2.5"
 FLAGS = {"data": "data", "fsdp": "fsdp", "ring": "context", "ulysses": "context_usp_ulysses", "tensor": "tensor"}
 TILED = ("splash", "pallas_tpu", "tokamax")  # kernels whose tiles are splash's too
-KV_COMPUTE = 512  # keys that stripectl's splash multiplies at once under a mask
 COMMAND = "python3 -m maxtext.trainers.pre_train.train"
 
 
@@ -222,8 +221,10 @@ def _tpu_notes(job: Job) -> list[str]:
             "MaxText's Tokamax kernel fuses its backward pass (5 matmuls per tile), while the timed splash kernel has "
             "two passes (7 matmuls), so backward times and tiles do not transfer."
         )
-    if plan.kernel == "splash" and plan.tile and not plan.tile.block_kv_compute:
-        notes.append(f"sa_block_kv_compute is {KV_COMPUTE}, as timed under a mask; whole tiles were timed with 1024.")
+    at_once = kernels[plan.kernel].keys_at_once
+    if at_once and plan.tile and not plan.tile.block_kv_compute and len(set(sizes := at_once(plan.tile))) > 1:
+        masked, whole = sizes
+        notes.append(f"sa_block_kv_compute is {masked}, as timed under a mask; whole tiles were timed with {whole}.")
     if name in ("ring", "usp"):
         notes.append(f"MaxText's ring has {plan.size('ring')} hops; the timed plan has one hop less.")
     if job.work.documents:
