@@ -44,6 +44,10 @@ RUNS = ROOT / "examples" / "runs"
 Explained = Mapping[str, str]
 Table = Callable[[Explained], str]
 TABLES: dict[str, Table] = {}
+# What the style of a report says about drawings.
+DOCUMENT_LOOK = (
+    "<style>svg text:not([fill]) { fill: currentColor } svg line:not([stroke]) { stroke: currentColor }</style>"
+)
 
 
 def table(name: str) -> Callable[[Table], Table]:
@@ -363,6 +367,20 @@ def accuracy_tables(said: Explained) -> str:
         rows = zip(*([str(cell) for cell in column.cells] for column in made.columns), strict=True)
         found.append(f"**{str(made.title)[:1].upper()}{str(made.title)[1:]}**\n\n{markdown_table(columns, list(rows))}")
     return "\n\n".join(found)
+
+
+@table("accuracy-chart")
+def accuracy_chart(said: Explained) -> str:
+    """The figure of the report for all devices, in the colours of the page."""
+    from stripectl.reporters.html import published_accuracy
+    from stripectl.reporters.html.charts import PANEL
+
+    chart = published_accuracy.of_hardware(None)
+    assert chart
+    drawing = published_accuracy.draw(chart, PANEL)
+    style = f"--c1: #3d8fc6; font: 11px Arial, Helvetica, sans-serif; max-width: {PANEL + 120}px"
+    opening = f'<div role="img" aria-label="{chart["label"]}" style="{style}">'
+    return f"{opening}{DOCUMENT_LOOK}{drawing}</div>\n\n{chart['note']}"
 
 
 class Generated(SphinxDirective):

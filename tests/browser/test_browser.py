@@ -238,6 +238,7 @@ def test_the_page_of_a_bench_has_its_charts(browser, pages: Pages) -> None:
         "hops",
         "grid",
         "links",
+        "ratios",
         "roofline",
         "regions",
     }

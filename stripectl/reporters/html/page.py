@@ -32,6 +32,7 @@ from stripectl.reporters.html import (
     memory,
     mesh,
     profiles,
+    published_accuracy,
     recommendation,
     roofline,
     run_archive,
@@ -66,6 +67,7 @@ DRAWINGS = {
     "grid": heatmap.draw,
     "hops": timeline.hop_chart,
     "links": mesh.draw,
+    "ratios": published_accuracy.draw,
     "regions": scheme_map.draw,
     "roofline": roofline.draw,
     "scatter": accuracy.draw,
@@ -81,6 +83,7 @@ TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled",
 CHECKS = ("plan", "pass", "error", "allowed", "against")
 SMALL = 0.8  # of the width that a drawing was given
 MAX_COST_SOURCES = 24  # calibrations
+MAX_DEVICES = 3  # kinds of devices whose predictions are compared with published measurements
 MAX_FAILURES = 4  # reasons on the first screen
 MAX_LISTED_ROWS = 200  # rows of the compiler's facts, and of checks
 
@@ -99,6 +102,7 @@ def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str
     said = page_context(run, past)
     figures = figures_of(said["sections"].values())
     figures += [[each] for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
+    figures += [[each] for each in said["published"]]
     if said["first"]:
         figures.insert(0, [said["first"]["chart"]])
     return _page("report.html", said, figures, say)
@@ -212,6 +216,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "unlisted": len(shown) - len(listed),
         "warnings": warnings_of(run),
         "environment": environment_rows(run),
+        "published": published_accuracy.of_run(shown)[:MAX_DEVICES],
         "checks": chart_table(CHECKS, check_rows(shown), ("plan", "pass", "against"), most=MAX_LISTED_ROWS),
         "calibrations": (grounds := cost_source_facts(shown))[:MAX_COST_SOURCES],
         "calibrations_left_out": len(grounds[MAX_COST_SOURCES:]),

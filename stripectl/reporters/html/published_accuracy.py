@@ -1,0 +1,226 @@
+"""Predictions compared with published measurements, a row of dots for each kind of prediction: attention on one device
+by kernel and pass, the speed-ups of the striped attention paper, the meshes of a training step.
+
+A dot is a published measurement, at the predicted over the measured value. Dots of predictions with constants that were
+fitted to the same measurements are hollow.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import altair as alt
+
+from stripectl.analysis.accuracy.attention import MIN_QUERY_ROWS, attention_groups, attention_predictions
+from stripectl.analysis.accuracy.meshes import TARGET, mesh_orders, mesh_times
+from stripectl.analysis.accuracy.paper import speed_up_errors, speed_ups
+from stripectl.core.workload import format_length
+from stripectl.hardware.target import parse_target
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    FONT_SIZE,
+    INK,
+    Chart,
+    ChartRow,
+    MarkLook,
+    chart,
+    chart_table,
+    svg,
+    tip,
+    tip_channel,
+)
+from stripectl.results.measurement import Measurement
+from stripectl.util.units import duration, times
+
+TITLE = "How far are predictions from published measurements?"
+NOTE = (
+    "A dot is a published measurement: at 1 the prediction equals it, to the right the prediction is too high. The "
+    "grey band is 10 %. Hollow dots: constants of the prediction were fitted to the same measurements."
+)
+COLUMNS = ("prediction", "device", "measurement", "measured", "predicted", "predicted / measured")
+MAX_ROWS = 120  # of the table
+ROW_PIXELS, NAME_AT, ERROR_AT, DOTS_AT = 58, 8, 23, 40  # of a kind of prediction, down to its texts, to its dots
+TICKS = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 2, 2.5]
+NEAR = 1.1  # a ratio within the band
+HALF = 10  # pixels above and below the dots that the band covers
+
+
+class Comparison(NamedTuple):
+    """A published measurement and its prediction, as texts, and their ratio."""
+
+    measurement: str
+    measured: str
+    predicted: str
+    ratio: float
+
+
+class Kind(NamedTuple):
+    """A kind of prediction on a device: its name, its error as a text, and its comparisons. `fitted`: constants were
+    fitted to these measurements."""
+
+    hardware: str
+    name: str
+    error: str
+    fitted: bool
+    comparisons: Sequence[Comparison]
+
+
+@cache
+def kinds(hardware: str | None = None) -> tuple[Kind, ...]:
+    """The kinds of predictions for one device or, with None, for every device of which measurements are published."""
+    every = (*_attention(hardware), *_speed_ups(hardware), *_meshes(hardware))
+    return tuple(sorted(every, key=lambda kind: kind.fitted))
+
+
+def _attention(hardware: str | None) -> Iterator[Kind]:
+    groups = [group for group in attention_groups() if hardware in (None, group.hardware)]
+    rows = attention_predictions(MIN_QUERY_ROWS) if groups else []
+    for group in groups:
+        own = [
+            each
+            for each in rows
+            if (each.row.hardware, each.row.measured, each.row.passes) == (group.hardware, group.measured, group.passes)
+        ]
+        yield Kind(
+            group.hardware,
+            f"attention, {group.passes}, {group.measured}",
+            f"{group.error.rows} measurements, mean error {group.error.mean:.1%}",
+            group.fitted,
+            [
+                Comparison(
+                    f"{each.row.batch} x {each.row.q_len} queries, {each.row.kv_len} keys, "
+                    f"{each.row.heads} heads of {each.row.head_dim}, {each.row.mask}",
+                    duration(each.row.seconds),
+                    duration(each.predicted),
+                    each.ratio,
+                )
+                for each in own
+            ],
+        )
+
+
+def _speed_ups(hardware: str | None) -> Iterator[Kind]:
+    errors = {each.hardware: each for each in speed_up_errors()}
+    for name in [name for name in errors if hardware in (None, name)]:
+        yield Kind(
+            name,
+            "training step, speed-up of striped (Brandon et al. 2023)",
+            f"{errors[name].rows} measurements, RMSE {errors[name].rmse:.3f}",
+            True,
+            [
+                Comparison(
+                    f"{each.model}, ring={each.ring}, tensor={each.tensor}, {format_length(each.seq_len)} tokens",
+                    times(each.measured),
+                    times(each.simulated),
+                    each.simulated / each.measured,
+                )
+                for each in speed_ups(name)
+            ],
+        )
+
+
+def _meshes(hardware: str | None) -> Iterator[Kind]:
+    name = parse_target(TARGET).hardware.name
+    if hardware not in (None, name):
+        return
+    orders = mesh_orders()
+    right, pairs = sum(each.right for each in orders), sum(each.pairs for each in orders)
+    yield Kind(
+        name,
+        f"training step, time by mesh of {TARGET} (MaxText)",
+        f"{len(mesh_times())} measurements; {right} of {pairs} pairs of meshes are in the right order",
+        False,
+        [
+            Comparison(
+                f"{each.plan}, {format_length(each.seq_len)} tokens",
+                duration(each.measured),
+                duration(each.simulated),
+                each.ratio,
+            )
+            for each in mesh_times()
+        ],
+    )
+
+
+def of_run(shown: Sequence[Measurement]) -> list[Chart]:
+    """A chart for each kind of device that a run predicts for, where measurements of it are published."""
+    predicted = (m for m in shown if m.status == "ok" and m.method in ("simulated", "compiled"))
+    return [found for name in dict.fromkeys(m.target.hardware for m in predicted) if (found := of_hardware(name))]
+
+
+def of_hardware(hardware: str | None) -> Chart | None:
+    """The chart of one kind of device, or of all; None where nothing is published."""
+    found = kinds(hardware)
+    if not found:
+        return None
+    rows = [
+        (kind.name, kind.hardware, each.measurement, each.measured, each.predicted, f"{each.ratio:.2f}")
+        for kind in found
+        for each in kind.comparisons
+    ]
+    dots = [
+        {
+            "order": at,
+            "ratio": each.ratio,
+            "fitted": kind.fitted,
+            "tip": tip(f"{each.measurement}: measured {each.measured}, predicted {each.predicted} ({each.ratio:.2f})"),
+        }
+        for at, kind in enumerate(found)
+        for each in kind.comparisons
+    ]
+    on = "" if hardware else "{}: "
+    return chart(
+        "ratios",
+        TITLE,
+        hardware or "all devices",
+        ["simulated", "published"],
+        f"Predicted over measured values, {len(rows)} published measurements. "
+        + " ".join(f"{on.format(kind.hardware)}{kind.name}: {kind.error}." for kind in found),
+        chart_table(COLUMNS, rows, COLUMNS[:3], most=MAX_ROWS),
+        NOTE,
+        kinds=[
+            {"order": at, "name": f"{on.format(kind.hardware)}{kind.name}", "error": kind.error}
+            for at, kind in enumerate(found)
+        ],
+        dots=dots,
+        one_size=True,
+    )
+
+
+def draw(chart: Chart, width: int) -> str:
+    """SVG: for each kind its name, its error and its dots, over a logarithmic ratio."""
+    tall, wide = ROW_PIXELS * len(chart["kinds"]), width - 20
+    ratios = [dot["ratio"] for dot in chart["dots"]]
+    ends = [min(0.75, *ratios) / 1.03, max(1.35, *ratios) * 1.03]
+    ticks = [tick for tick in TICKS if ends[0] <= tick <= ends[1]]
+    scale = alt.Scale(type="log", domain=ends, nice=False)
+    axis = alt.Axis(values=ticks, format="~g", grid=False, labelOverlap=True)
+    across = alt.X("ratio:Q", title="predicted / measured", scale=scale, axis=axis)
+    down = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[tall, 0], nice=False))
+
+    def at(pixels: int, rows: Sequence[ChartRow]) -> list[ChartRow]:
+        return [row | {"y": row["order"] * ROW_PIXELS + pixels} for row in rows]
+
+    lanes = [{"low": 1 / NEAR, "ratio": 1, "high": NEAR, "order": kind["order"]} for kind in chart["kinds"]]
+    ends_of_lanes = [row | {"end": row["y"] + 2 * HALF} for row in at(DOTS_AT - HALF, lanes)]
+    lane = alt.Chart(alt.Data(values=ends_of_lanes)).encode(y=down, y2="end:Q")
+    dots = alt.Chart(alt.Data(values=at(DOTS_AT, chart["dots"]))).mark_point(
+        color=COLOURS[0], fill=COLOURS[0], size=55, strokeWidth=1.5, opacity=0.8
+    )
+    filled = alt.condition("datum.fitted", alt.value(0), alt.value(0.5))
+    text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": wide})
+    layers = [
+        lane.mark_rect(color=INK, opacity=0.1).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"),
+        lane.mark_rule(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=across),
+        dots.encode(x=across, y=down, fillOpacity=filled, description=tip_channel()),
+        *(
+            alt.Chart(alt.Data(values=at(pixels, chart["kinds"])))
+            .mark_text(**text, **look)
+            .encode(y=down, text=f"{name}:N")
+            for name, pixels, look in (
+                ("name", NAME_AT, MarkLook({"fontWeight": "bold", "fontSize": 12})),
+                ("error", ERROR_AT, MarkLook({"fontSize": FONT_SIZE})),
+            )
+        ),
+    ]
+    return svg(alt.layer(*layers).properties(width=wide, height=tall))

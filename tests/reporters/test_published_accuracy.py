@@ -1,0 +1,50 @@
+"""The figure that compares predictions with published measurements: its dots are figures of `stripectl accuracy`."""
+
+from dataclasses import replace
+
+import pytest
+
+from stripectl.analysis.accuracy.attention import attention_groups
+from stripectl.analysis.accuracy.meshes import mesh_times
+from stripectl.analysis.accuracy.paper import speed_up_errors
+from stripectl.hardware.target import read_target
+from stripectl.reporters.html import published_accuracy
+from stripectl.reporters.html.page import page_context
+from tests.reporters.test_report import LONG, made, run_of
+
+TPU = replace(LONG, dtype="bfloat16")
+
+
+def test_every_published_measurement_is_a_dot() -> None:
+    chart = published_accuracy.of_hardware(None)
+    assert chart
+    numbers = [sum(dot["order"] == kind["order"] for dot in chart["dots"]) for kind in chart["kinds"]]
+    counts = sorted([each.error.rows for each in attention_groups()] + [each.rows for each in speed_up_errors()])
+    assert sorted(numbers) == sorted([*counts, len(mesh_times())])
+    assert all(kind["error"].startswith(f"{count} ") for kind, count in zip(chart["kinds"], numbers, strict=True))
+    assert len(chart["dots"]) == len(chart["table"]["rows"]) + chart["table"]["left_out"]
+
+
+def test_a_dot_has_the_ratio_of_its_measurement() -> None:
+    (meshes,) = [kind for kind in published_accuracy.kinds("v5p") if "mesh" in kind.name]
+    assert [each.ratio for each in meshes.comparisons] == [each.simulated / each.measured for each in mesh_times()]
+    group = next(each for each in attention_groups() if each.hardware == "v5p")
+    own = next(kind for kind in published_accuracy.kinds("v5p") if group.measured in kind.name)
+    worst = max(max(each.ratio, 1 / each.ratio) for each in own.comparisons)
+    assert worst - 1 == pytest.approx(group.error.worst)
+    assert not own.fitted and f"{group.error.mean:.1%}" in own.error
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "shown"),
+    [
+        ("v5p:2x2x2", "compiled", 1),
+        ("h100:8", "simulated", 1),
+        ("v5p:2x2x2", "measured", 0),
+        ("v5e:2x4", "compiled", 0),
+    ],
+)
+def test_a_report_shows_the_devices_that_it_predicts_for(target: str, method: str, shown: int) -> None:
+    m = replace(made("zigzag", 1.0, method, TPU), target=read_target(target))
+    found = page_context(run_of(m))["published"]
+    assert [chart["subject"] for chart in found] == [target.partition(":")[0]] * shown
