@@ -1,5 +1,6 @@
 """Why a plan is recommended, in sentences, each with the figures of the run that support it."""
 
+from stripectl.analysis.plausibility import why_so_fast
 from stripectl.analysis.ranking import Ranking, short_names
 from stripectl.core.workload import format_length
 from stripectl.results.compiled_program import CompiledProgram
@@ -16,13 +17,14 @@ BOUND_BY = {
 }
 MIN_SHARE = 0.005  # of the time; smaller shares are omitted
 MAX_NAMED_PLANS = 3  # plans; of more, their number
+HIDDEN_BY = {None: "by a profile", "clocks": "simulated"}  # the source of a hidden share
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
 
 def reasons(found: Recommendation, ranking: Ranking, run: MeasurementSet) -> tuple[str, ...]:
     """The sentences, the most important first; `found` is the recommendation so far."""
     said = (
-        gain_sentence(found, ranking),
+        gain_sentence(found, ranking, run),
         limits_sentence(found),
         parts_sentence(found),
         transfer_sentence(ranking.best, run),
@@ -41,7 +43,8 @@ def plans_phrase(m: Measurement) -> str:
     return f"{len(m.samples_s)} sample" + "s" * (len(m.samples_s) != 1)
 
 
-def gain_sentence(found: Recommendation, ranking: Ranking) -> str:
+def gain_sentence(found: Recommendation, ranking: Ranking, run: MeasurementSet) -> str:
+    """The gain over the baseline and over one device; a gain that is above its bound has the reason."""
     best, gain, bound = ranking.best, found.gain, found.bound
     if not gain:
         compared = len(ranking.rivals) > 1 and best.devices > 1
@@ -57,7 +60,10 @@ def gain_sentence(found: Recommendation, ranking: Ranking) -> str:
     elif bound and bound.reached:
         text += f": {bound.reached:.0%} of the {times(bound.attention_only)} that the balance of its tiles allows"
     alone = found.over_one_device
-    return f"{text}. {best.devices} devices are {times(alone)} as fast as one device." if alone else f"{text}."
+    if not alone:
+        return f"{text}."
+    why = why_so_fast(best, run) if alone > best.devices else None
+    return f"{text}. {best.devices} devices are {why or f'{times(alone)} as fast as one device'}."
 
 
 def schedule_sentence(best: Measurement) -> str:
@@ -107,13 +113,14 @@ def transfer_sentence(m: Measurement, run: MeasurementSet) -> str:
     text, per_s = f"A device sends {nbytes(total)}", link_rate(m, run)
     if per_s:
         busy_s = total / per_s
-        text += f", which takes a link of {rate(per_s, 'B/s')} {duration(busy_s)}"
         share = busy_s / m.median_s
+        text += f". A link of {rate(per_s, 'B/s')} needs {duration(busy_s)} for this, "
         text += (
-            f": {share:.0%} of the time" if share <= 1 else ", longer than the whole run: it uses several links at once"
+            f"{share:.0%} of the time" if share <= 1 else "longer than the whole run: several links are used at once"
         )
     if m.overlap and m.overlap.ratio is not None:
-        text += f"; {m.overlap.ratio:.0%} of the communication is hidden ({m.overlap.source or 'by a profile'})"
+        source = HIDDEN_BY.get(m.overlap.source, m.overlap.source)
+        text += f"; {m.overlap.ratio:.0%} of the communication is hidden ({source})"
     return f"{text}."
 
 
@@ -212,7 +219,11 @@ def unranked_sentence(found: Recommendation, ranking: Ranking) -> str:
     which = ", ".join(others) if len(others) <= MAX_NAMED_PLANS else f"{len(others)} plans"
     said = [f"Not ranked because they were not {found.method}: {which}."] if others else []
     said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
-    said += [f"A search timed {rough} more in short runs and dropped {'them' if rough > 1 else 'it'}."] if rough else []
+    said += (
+        [f"A search timed {plural(rough, 'more plan')} in short runs and dropped {'them' if rough > 1 else 'it'}."]
+        if rough
+        else []
+    )
     for group in found.refused:
         number = len(group.plans)
         which = f"{group.plans[0]} was" if number == 1 else f"{number} plans were"

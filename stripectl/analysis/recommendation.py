@@ -169,9 +169,9 @@ def confidence(ranking: Ranking) -> Confidence:
     found = Confidence(level=level, grade=LEVELS[level - 1], word=word, sentence=said)
     if second is None or not ranking.too_close(best, second):
         return found
-    doubt = "is smaller than predictions can resolve"
+    doubt = "is too small for predictions to decide"
     if best.method == "measured":
-        doubt = "has an interval that contains zero"
+        doubt = "is smaller than the noise"
     elif best.method == "simulated" and (speedup_error(ranking.pairs) or 0.0) > MIN_MARGIN:
         doubt = "is within the simulation's error"
     return replace(found, word="ambiguous", sentence=f"{said} The margin over the runner-up {doubt}.")
@@ -195,7 +195,7 @@ def _simulated(ranking: Ranking) -> tuple[str, str]:
     elif source == CostOrigin.DATASHEET:
         words = "Nothing ran; the time comes from published figures."
     else:
-        words = f"The plan did not run; tiles take {source.phrase if source else 'costs of an unknown source'}."
+        words = f"The plan did not run; times of tiles come from {source.phrase if source else 'an unknown source'}."
     word = "datasheet" if source == CostOrigin.DATASHEET else "simulated"
     if not ranking.pairs:
         return word, f"{words} {accuracy_sentence(best)}"
@@ -225,21 +225,20 @@ def accuracy_sentence(m: Measurement) -> str:
     error = known.error
     fitted = ", to which its costs were fitted" * known.fitted
     return (
-        f"Times of attention on one device that are predicted this way were within {error.mean:.0%} of {error.rows} "
-        f"published measurements on {known.hardware} (geometric mean; the worst {error.worst:.0%}; {known.passes} "
-        f"passes of {known.measured}{fitted})."
+        f"Such predictions are off by {error.mean:.0%} on average and {error.worst:.0%} at worst over {error.rows} "
+        f"published measurements of attention on {known.hardware} ({known.passes}, {known.measured}{fitted})."
     )
 
 
 def _predicted(ranking: Ranking) -> tuple[str, str]:
     known = ranking.best.cost_source
-    tiles = f"tiles take {known.source.phrase if known else 'costs of an unknown source'}"
+    tiles = f"times of tiles come from {known.source.phrase if known else 'an unknown source'}"
     if known and (beside := known.softmax):
-        tiles = f"tiles of linear layers take {known.source.phrase}, tiles of softmax layers {beside.source.phrase}"
+        tiles = f"times of tiles come from {known.source.phrase}, in softmax layers from {beside.source.phrase}"
     lacking = known and known.memory_left_out
     memory = "the compiler's figure" + (f", without {lacking}" if lacking else "")
-    said = f"The plan did not run: its time is predicted, {tiles}; memory is {memory}."
-    return "predicted", f"{said} {found}" if "within" in (found := accuracy_sentence(ranking.best)) else said
+    said = f"The plan did not run: its time is predicted, and {tiles}; memory is {memory}."
+    return "predicted", f"{said} {found}" if "published" in (found := accuracy_sentence(ranking.best)) else said
 
 
 def refused_plans(ranking: Ranking) -> tuple[RefusedPlans, ...]:
@@ -255,4 +254,6 @@ def refused_plans(ranking: Ranking) -> tuple[RefusedPlans, ...]:
 
 
 def shortened_reason(text: str) -> str:
+    """A reason without the details that a compiler appends after two colons, and not longer than a few lines."""
+    text = text.partition(" :: ")[0]
     return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[: MAX_REASON_CHARACTERS - 1]}…"

@@ -48,9 +48,9 @@ class CostOrigin(StrEnum):
 
 
 PHRASES = {
-    CostOrigin.DATASHEET: "the times that published figures allow",
+    CostOrigin.DATASHEET: "the rates of the machine's datasheet",
     CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
-    CostOrigin.BUNDLES: "the bundles of the compiler's final schedule",
+    CostOrigin.BUNDLES: "the cycles of the compiler's final schedule",
     CostOrigin.PUBLISHED: "published times of the kernel",
 }
 DESCRIPTIONS = {

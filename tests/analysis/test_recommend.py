@@ -122,7 +122,7 @@ def test_reasons_hold_the_figures_of_the_run() -> None:
         ),
     )
     said = " ".join(answer["reasons"])
-    assert "A device sends 83.8 GiB, which takes a link of 90.0 GB/s 1.00 s: 50% of the time." in said
+    assert "A device sends 83.8 GiB. A link of 90.0 GB/s needs 1.00 s for this, 50% of the time." in said
     assert "It needs 1.00 GiB of memory on each device, 3% of 32.0 GiB." in said
     assert f"The runner-up, {plan('contiguous')}, takes 50.0% longer." in said
 
@@ -134,7 +134,7 @@ def test_the_slowest_hop_of_the_mesh_is_the_link() -> None:
         "slower_hops": {"ring": {"slowest_bytes_per_s": 4.5e10}},
     }
     answer = found(clocked("zigzag", 2.0, bytes={"collective-permute": 45 * 10**9}, cost_source=slower))
-    assert any("a link of 45.0 GB/s 1.00 s" in reason for reason in answer["reasons"])
+    assert any("A link of 45.0 GB/s needs 1.00 s" in reason for reason in answer["reasons"])
 
 
 def test_measured_and_apart() -> None:
@@ -150,7 +150,7 @@ def test_measured_but_ambiguous() -> None:
     answer = found(timed("contiguous", around(3.0)), timed("striped", noisy[::-1]), timed("zigzag", noisy))
     assert answer["too_close"]
     assert answer["confidence"]["word"] == "ambiguous"
-    assert answer["confidence"]["sentence"].endswith("has an interval that contains zero.")
+    assert answer["confidence"]["sentence"].endswith("is smaller than the noise.")
     assert answer["headline"].endswith("equally fast, as far as the run can tell")
 
 
@@ -191,8 +191,8 @@ def test_a_prediction_is_called_one() -> None:
     assert answer["confidence"]["word"] == "predicted"
     assert answer["limits_method"] == "compiled"
     said = answer["confidence"]["sentence"]
-    assert "; memory is the compiler's figure. Times of attention on one device" in said
-    assert "within 8% of 32 published measurements on v5p" in said
+    assert "; memory is the compiler's figure. Such predictions are off by 8% on average" in said
+    assert "over 32 published measurements of attention on v5p" in said
     given["cost_source"] = {"source": "datasheet", "predicted": True, "memory_left_out": "the workspace of a library"}
     sentence = found(clocked("zigzag", 1.0, **given))["confidence"]["sentence"]
     assert sentence.endswith("; memory is the compiler's figure, without the workspace of a library.")

@@ -322,7 +322,7 @@ def test_many_devices_are_thinned_and_say_so() -> None:
     big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows})
     chart = page_context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
     assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
-    assert chart["note"].endswith("Drawn: 1 of 7 devices and 1 of 7 rounds.")
+    assert chart["note"].endswith("The figure shows 1 of every 7 devices and 1 of every 7 rounds.")
     assert chart["total"] == 5050
 
 

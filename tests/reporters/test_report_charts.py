@@ -14,6 +14,7 @@ from stripectl.hardware.placement import TorusLink, place_mesh
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.html.charts import section
 from stripectl.reporters.html.page import DRAWINGS, page_context
+from stripectl.reporters.html.speedup import ABOVE_BOUND
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from tests.reporters.test_report import FORWARD, LONG, made, plan_of, run_of
@@ -213,6 +214,29 @@ def test_bars_are_those_of_the_strongest_method_first_without_what_it_refuses() 
     (chart,) = charts("time", fast, slow, refused)
     assert [bar["method"] for bar in chart["bars"]] == ["compiled"]
     assert "zigzag" in chart["label"]
+
+
+def test_plans_that_tie_have_the_colour_of_the_answer() -> None:
+    run = [at(4096, name, time) for name, time in (("zigzag", 1.0), ("striped", 1.001), ("contiguous", 1.6))]
+    (chart,) = charts("time", *run)
+    assert [bar["best"] for bar in chart["bars"]] == [True, True, False]
+    (chart,) = charts("memory", *(replace(m, peak_bytes=need) for m, need in zip(run, (2, 2, 3), strict=True)))
+    assert [bar["best"] for bar in chart["bars"]] == [True, True, False]
+
+
+def test_a_compiled_plan_and_its_simulation_share_a_row() -> None:
+    (chart,) = charts("time", at(4096, "zigzag", 2.0), at(4096, "zigzag", 1.5, "simulated"))
+    assert [(bar["method"], bar["value"], bar["predicted"]) for bar in chart["bars"]] == [("compiled", 2.0, 1.5)]
+    assert [row[2] for row in chart["table"]["rows"]] == ["compiled", "simulated"]
+
+
+def test_a_gain_above_its_bound_has_the_reason() -> None:
+    for time_s, above in ((2.0, False), (1.75, True)):
+        run = [at(n, name, time) for n in (4096, 8192) for name, time in (("contiguous", 3.0), ("zigzag", time_s))]
+        (chart,) = charts("speedup", *run)
+        assert (ABOVE_BOUND in chart["note"]) == above
+        hero = page_context(run_of(*run[:2]))["first"]["chart"]
+        assert (hero["note"] == ABOVE_BOUND) == above
 
 
 def test_the_roof_is_that_of_the_hardware() -> None:

@@ -162,5 +162,5 @@ def draw(chart: Chart, width: int) -> str:
             color=COLOURS[0], fill=COLOURS[0], fillOpacity=0.25, shape=SHAPES[2], size=75, strokeWidth=1.5
         ).encode(description=tip_channel()),
     ]
-    side = min(width - 60, 340)
+    side = min(width - 60, 260)
     return svg(alt.layer(*layers).properties(width=max(side, width - 120) if width > NARROW else side, height=side))

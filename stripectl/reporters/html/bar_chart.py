@@ -15,7 +15,8 @@ from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 
-BAR_PIXELS = 40  # of a bar and the name above it
+BAR_PIXELS, MAX_BAR_PIXELS = 40, 64  # of a bar and the name above it
+NAME_PIXELS = 26  # of the name, and between bars
 VALUE_PIXELS = 104  # of the text at the end of a bar
 
 
@@ -54,9 +55,13 @@ def time_bar(order: int, m: Measurement, size: float, name: str = "", **given: A
 
 
 def draw(chart: Chart, width: int) -> str:
-    """SVG. `bars` are as from `bar`, in the unit of `axis`; `rule` is {value, words} or None."""
+    """SVG. `bars` are as from `bar`, in the unit of `axis`; `rule` is {value, words} or None; few bars are as thick as
+    `tall` pixels allow, where it is given."""
     bars = chart["bars"]
     rule = chart["rule"]
+    step = min(MAX_BAR_PIXELS, max(BAR_PIXELS, chart.get("tall", 0) // max(len(bars), 1)))
+    thick = step - NAME_PIXELS
+    middle, above = (step - thick) / 2 - 2, NAME_PIXELS / 2 + 1 - step / 2
     base = alt.Chart(alt.Data(values=bars)).encode(
         y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
     )
@@ -67,23 +72,27 @@ def draw(chart: Chart, width: int) -> str:
     value = alt.X("value:Q", title=chart["axis"], scale=alt.Scale(domain=ends, nice=False), axis=axis)
     ran = "datum.method == 'measured'"
     ink = alt.condition("datum.best", alt.value(COLOURS[0]), alt.value(QUIET))
-    boxes = base.mark_bar(height=14, yOffset=11).encode(
+    boxes = base.mark_bar(height=thick, yOffset=middle).encode(
         x=value, color=ink, fillOpacity=alt.condition(ran, alt.value(1), alt.value(0.5)), description=tip_channel()
     )
     text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": width})
     known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")
     layers = [
         boxes,
-        base.transform_filter(f"!({ran})").mark_tick(yOffset=11, height=14, thickness=2.5).encode(x=value, color=ink),
-        known.mark_rule(yOffset=11, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q"),
-        twins.mark_point(yOffset=11, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1).encode(
+        base.transform_filter(f"!({ran})")
+        .mark_tick(yOffset=middle, height=thick, thickness=2.5)
+        .encode(x=value, color=ink),
+        known.mark_rule(yOffset=middle, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q"),
+        twins.mark_point(yOffset=middle, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1).encode(
             x=alt.X("predicted:Q")
         ),
-        base.mark_text(dy=-6, fontSize=12, **text, fontWeight="bold")
+        base.mark_text(dy=above, fontSize=12, **text, fontWeight="bold")
         .transform_filter("datum.best")
         .encode(text="name:N"),
-        base.mark_text(dy=-6, fontSize=12, **text).transform_filter("!datum.best").encode(text="name:N"),
-        base.mark_text(yOffset=11, dx=7, align="left", fontSize=12, color=INK).encode(x=alt.X("end:Q"), text="words:N"),
+        base.mark_text(dy=above, fontSize=12, **text).transform_filter("!datum.best").encode(text="name:N"),
+        base.mark_text(yOffset=middle, dx=7, align="left", fontSize=12, color=INK).encode(
+            x=alt.X("end:Q"), text="words:N"
+        ),
     ]
     if rule:
         limit = alt.Chart(alt.Data(values=[rule])).encode(x=alt.X("value:Q"))
@@ -93,4 +102,4 @@ def draw(chart: Chart, width: int) -> str:
         layers.append(
             limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text="words:N")  # above the first bar
         )
-    return svg(alt.layer(*layers).properties(width=width - VALUE_PIXELS, height=alt.Step(BAR_PIXELS)))
+    return svg(alt.layer(*layers).properties(width=width - VALUE_PIXELS, height=alt.Step(step)))

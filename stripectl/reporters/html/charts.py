@@ -24,8 +24,9 @@ SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross"
 METHOD_SHAPES = SHAPES[: len(METHODS)]
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
-# CSS pixels of a drawing: alone in its figure on a wide and on a narrow screen, and as one of several panels.
-WIDE, NARROW, PANEL = 720, 332, 440
+# CSS pixels of a drawing: alone in its figure on a wide and on a narrow screen, and as one of two and of
+# several panels.
+WIDE, NARROW, PANEL, SMALL_PANEL = 720, 332, 440, 370
 FONT_SIZE = 11
 AXIS_STYLE = {
     "labelColor": INK,
@@ -193,6 +194,11 @@ def section(
         "left_out": len(groups[most[0] :]),
         "absent": absent,
     }
+
+
+def not_drawn(number: int) -> str:
+    """A clause about plans or charts that a figure omits."""
+    return f"{number:,} more {'is' if number == 1 else 'are'} not drawn"
 
 
 def grouped_by(parts: Iterable[Chart]) -> list[ChartGroup]:

@@ -11,8 +11,8 @@ from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import Chart, ChartRow, PageContext, chart, chart_table
-from stripectl.reporters.html.speedup import drawn_values, speed_up_chart
-from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels
+from stripectl.reporters.html.speedup import ABOVE_BOUND, VISIBLE, drawn_values, speed_up_chart
+from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels, simulated_twin
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.results.measurement_set import indexed
@@ -21,7 +21,7 @@ from stripectl.simulate.cost_model import PARTS
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 
 MAX_PLANS = 6  # of the chart
-HERO = 760  # pixels of its drawing on a wide screen
+HERO, HERO_TALL = 660, 240  # pixels of its drawing on a wide screen, and of its bars
 MIN_SHARE = 0.005  # of a part that is drawn
 
 
@@ -92,9 +92,10 @@ def plans_chart(ranking: Ranking) -> Chart:
     layout."""
     best, run = ranking.best, indexed(ranking.members)
     chosen = plans_that_matter(ranking)
-    twins = [run.simulation_of(m) for m in chosen]
+    twins = [simulated_twin(run, m) for m in chosen]
     unit, size = unit_of(max(m.median_s or 0.0 for m in chosen), SECONDS)
-    names = short_labels(chosen)
+    names, rule = short_labels(chosen), bound_rule(ranking, size)
+    above = rule is not None and (best.median_s or 0.0) / size < rule["value"] * (1 - VISIBLE)
     table = [
         (plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m))
         for row in zip(chosen, twins, strict=True)
@@ -108,6 +109,7 @@ def plans_chart(ranking: Ranking) -> Chart:
         [m.method for m in chosen],
         f"Times of the plans that matter. The fastest: {best.plan}, {best.method}, {duration(best.median_s)}.",
         chart_table(COLUMNS, table, ("plan", "target", "method", "95 % interval")),
+        ABOVE_BOUND * above,
         group=workload_label(best.workload),
         bars=[
             time_bar(
@@ -121,7 +123,8 @@ def plans_chart(ranking: Ranking) -> Chart:
             for at, (m, twin) in enumerate(zip(chosen, twins, strict=True))
         ],
         axis=f"time ({unit})",
-        rule=bound_rule(ranking, size),
+        rule=rule,
+        tall=HERO_TALL,
     )
 
 

@@ -42,7 +42,9 @@ def draw(chart: Chart, width: int) -> str:
     series = chart["series"]
     lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
     ticks = lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))]
-    axis = alt.Axis(values=ticks, labelExpr=TOKENS, grid=False, labelFlush=False)
+    axis = alt.Axis(
+        values=ticks, labelExpr=TOKENS, grid=False, labelFlush=False, labelOverlap="greedy", labelSeparation=6
+    )
     domain = [lengths[0] / 1.15, lengths[-1] * 1.15]
     across = alt.X(
         "tokens:Q",

@@ -80,8 +80,8 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> Cha
         f"{total:,} tiles, {critical:,} on the critical path; devices work "
         f"{'n/a' if busy is None else f'{busy:.0%}'} of the time."
     )
-    thinned = [f"1 of {step} {what}" for what, step in (("devices", down), ("rounds", across)) if step > 1]
-    note += f" Drawn: {' and '.join(thinned)}." * bool(thinned)
+    thinned = [f"1 of every {step} {what}" for what, step in (("devices", down), ("rounds", across)) if step > 1]
+    note += f" The figure shows {' and '.join(thinned)}." * bool(thinned)
     return chart(
         "work",
         TITLE,

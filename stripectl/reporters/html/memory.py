@@ -7,7 +7,17 @@ from typing import Any
 
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.bar_chart import bar
-from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
+from stripectl.reporters.html.charts import (
+    Chart,
+    ChartRow,
+    Section,
+    chart,
+    chart_table,
+    grouped_by,
+    not_drawn,
+    section,
+    tip,
+)
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.reporters.html.times import short_labels
 from stripectl.results.case import flags_text
@@ -28,7 +38,6 @@ PARTS_COLUMNS = ("plan", "part", "a device needs", "share")
 MAX_STACKS = 6
 COLUMNS = ("plan", "tokens", "method", "a device needs", "of", "status")
 MAX_BARS = 12
-LEFT_OUT = "{} more are not drawn; the table of measurements has them."
 
 
 def of_run(shown: Sequence[Measurement]) -> Section:
@@ -77,7 +86,10 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         f"{format_length(dearest.workload.seq_len)} tokens, {nbytes(dearest.peak_bytes)}"
         + (f" of {nbytes(has)}." if has else "."),
         chart_table(COLUMNS, rows, ("plan", "tokens", "method", "status")),
-        " ".join([f"A device has {nbytes(has)}."] * bool(has) + [LEFT_OUT.format(left_out)] * bool(left_out)),
+        " ".join(
+            [f"A device has {nbytes(has)}."] * bool(has)
+            + [f"{not_drawn(left_out).capitalize()}; see the table of measurements."] * bool(left_out)
+        ),
         group=workload_label(work, f"{first} to {last}" if len(lengths) > 1 else None),
         axis=f"memory of a device ({unit})",
         rules=[rule] if rule else [],
@@ -171,8 +183,10 @@ def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
 
 def _bars(members: Sequence[Measurement], size: float) -> ChartRow:
     drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MAX_BARS]
-    bars, names = [], short_labels(drawn)
+    bars, names, least = [], short_labels(drawn), drawn[0].peak_bytes
     for at, m in enumerate(drawn):
         words = nbytes(m.peak_bytes) + " ✕" * (m.status != "ok")
-        bars.append(bar(at, names[id(m)], m, (m.peak_bytes or 0) / size, words, best=at == 0 and m.status == "ok"))
+        bars.append(
+            bar(at, names[id(m)], m, (m.peak_bytes or 0) / size, words, best=m.status == "ok" and m.peak_bytes == least)
+        )
     return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}

@@ -45,7 +45,7 @@ from stripectl.reporters.html import (
     times,
     workloads,
 )
-from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, Chart, Section, chart_table
+from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, WIDE, Chart, Section, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.terminal import footnotes, tables
@@ -81,7 +81,7 @@ MARKS = tables.MARKS | {"counted": "∑", "published": "★"}
 SECTIONS = (speedup, by_length, times, load_balance, tiles, memory, mesh, roofline, accuracy)
 TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled", "beside", "changed by the compiler")
 CHECKS = ("plan", "pass", "error", "allowed", "against")
-SMALL = 0.8  # of the width that a drawing was given
+SMALL, BROAD = 0.86, 1.1  # of the width that a drawing was given
 MAX_COST_SOURCES = 24  # calibrations
 MAX_DEVICES = 3  # kinds of devices whose predictions are compared with published measurements
 MAX_FAILURES = 4  # reasons on the first screen
@@ -141,25 +141,33 @@ def _page(template: str, said: Mapping[str, object], figures: Sequence[Figure], 
     for panels in figures:
         for chart in panels:
             say(f"drawing: {chart['title']}", done, total)
-            chart["drawings"] = drawings(chart, alone=len(panels) == 1)
+            chart["drawings"] = drawings(chart, len(panels))
+            chart["span"] = len(panels) > 2 and any(
+                width_of(text) > BROAD * SMALL_PANEL for _, text in chart["drawings"]
+            )
             done += 1
     return utf8(_templates().get_template(template).render(said))
 
 
-def drawings(chart: Chart, alone: bool) -> list[tuple[str, Markup]]:
+def drawings(chart: Chart, panels: int) -> list[tuple[str, Markup]]:
     """SVGs by the class of screens that show them: the only chart of a figure is drawn for wide and for narrow screens;
-    one of several panels fits both."""
+    one of several panels fits both. With more panels a drawing is smaller, so that its text keeps its size."""
     draw = DRAWINGS[chart["kind"]]
     widths = (("wide", chart.get("wide", WIDE)), ("narrow", NARROW))
-    if not alone or chart.get("one_size"):
-        widths = (("panel-size", PANEL),)
+    if panels > 1 or chart.get("one_size"):
+        widths = (("panel-size", PANEL if panels < 3 else SMALL_PANEL),)
     found = ((name, draw(chart, width), width) for name, width in widths)
     return [(name + " small" * keeps_its_size(text, width), Markup(text)) for name, text, width in found if text]
 
 
 def keeps_its_size(drawing: str, width: int) -> bool:
     """Whether a drawing needs much less room than it was given, so that it keeps its size."""
-    return float(drawing.partition(' width="')[2].partition('"')[0]) < SMALL * width
+    return width_of(drawing) < SMALL * width
+
+
+def width_of(drawing: str) -> float:
+    """The pixels that a drawing needs without a scale."""
+    return float(drawing.partition(' width="')[2].partition('"')[0])
 
 
 @functools.cache

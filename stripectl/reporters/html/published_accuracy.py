@@ -45,7 +45,7 @@ NEAR = 1.1  # a ratio within the band
 HALF = 10  # pixels above and below the dots that the band covers
 
 
-class Comparison(NamedTuple):
+class PredictedAndPublished(NamedTuple):
     """A published measurement and its prediction, as texts, and their ratio."""
 
     measurement: str
@@ -62,7 +62,7 @@ class Kind(NamedTuple):
     name: str
     error: str
     fitted: bool
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[PredictedAndPublished]
 
 
 @cache
@@ -87,7 +87,7 @@ def _attention(hardware: str | None) -> Iterator[Kind]:
             f"{group.error.rows} measurements, mean error {group.error.mean:.1%}",
             group.fitted,
             [
-                Comparison(
+                PredictedAndPublished(
                     f"{each.row.batch} x {each.row.q_len} queries, {each.row.kv_len} keys, "
                     f"{each.row.heads} heads of {each.row.head_dim}, {each.row.mask}",
                     duration(each.row.seconds),
@@ -108,7 +108,7 @@ def _speed_ups(hardware: str | None) -> Iterator[Kind]:
             f"{errors[name].rows} measurements, RMSE {errors[name].rmse:.3f}",
             True,
             [
-                Comparison(
+                PredictedAndPublished(
                     f"{each.model}, ring={each.ring}, tensor={each.tensor}, {format_length(each.seq_len)} tokens",
                     times(each.measured),
                     times(each.simulated),
@@ -131,7 +131,7 @@ def _meshes(hardware: str | None) -> Iterator[Kind]:
         f"{len(mesh_times())} measurements; {right} of {pairs} pairs of meshes are in the right order",
         False,
         [
-            Comparison(
+            PredictedAndPublished(
                 f"{each.plan}, {format_length(each.seq_len)} tokens",
                 duration(each.measured),
                 duration(each.simulated),
@@ -143,7 +143,7 @@ def _meshes(hardware: str | None) -> Iterator[Kind]:
 
 
 def of_run(shown: Sequence[Measurement]) -> list[Chart]:
-    """A chart for each kind of device that a run predicts for, where measurements of it are published."""
+    """A chart for each kind of device that a run predicts for, if there are published measurements."""
     predicted = (m for m in shown if m.status == "ok" and m.method in ("simulated", "compiled"))
     return [found for name in dict.fromkeys(m.target.hardware for m in predicted) if (found := of_hardware(name))]
 

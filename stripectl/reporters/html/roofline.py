@@ -103,6 +103,7 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         )
         for m, mark in zip(drawn, marks, strict=True)
     ]
+    lengths = [format_length(each) for each in sorted({m.workload.seq_len for m in members})]
     side = "compute" if (marks[0]["intensity"] or 0.0) >= peak / memory else "memory"
     return chart(
         "roofline",
@@ -114,7 +115,7 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         chart_table(COLUMNS, rows, ("plan", "method")),
         f"Matrix units do {rate(peak, 'FLOP/s')}, memory moves {rate(memory, 'B/s')}: tiles with more than "
         f"{peak / memory:,.0f} FLOPs per byte are limited by compute.",
-        group=workload_label(work, "several" if len({m.workload.seq_len for m in members}) > 1 else None),
+        group=workload_label(work, f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else None),
         marks=marks,
         roof=roof,
         axis=f"a device reaches ({unit})",

@@ -42,7 +42,7 @@ def scheme_map(contests: Sequence[SchemesByLength]) -> Chart:
         [each.best.method for contest in contests for each in contest.lengths if each.best],
         " ".join(f"{contest.workload.passes}: {by_length.answer_line(contest)}" for contest in contests),
         chart_table(COLUMNS, [(r["pass"], r["first"], r["last"], r["name"]) for r in regions], COLUMNS),
-        "Regions end halfway between two lengths of the run.",
+        "Regions end halfway between two lengths of the run. The table names the schemes of a tie.",
         regions=regions,
         lengths=lengths,
         schemes=list(dict.fromkeys(r["scheme"] for r in regions))[: len(COLOURS)],
@@ -68,6 +68,7 @@ def _regions(contest: SchemesByLength) -> list[ChartRow]:
             "middle": math.sqrt(first * last),
             "scheme": leaders[0] if leaders else "",
             "name": names,
+            "brief": "tie" if len(leaders) > 1 else names,
         }
         span = format_length(first) + (f" to {format_length(last)}" if count > 1 else "")
         found.append(region | {"tip": tip(f"{region['pass']}, {span} tokens: {names}")})
@@ -86,10 +87,9 @@ def draw(chart: Chart, width: int) -> str:
     rows = alt.Y("pass:N", title=None, sort=chart["passes"], axis=None, scale=alt.Scale(paddingInner=0))
     per_pixel = math.log(ends[1] / ends[0]) / wide
     named = [
-        each | {"short": each["name"] if fits else each["scheme"][: int(room // CHARACTER)]}
+        each | {"short": next((text for text in (each["name"], each["brief"]) if len(text) * CHARACTER <= room), "")}
         for each in regions
         for room in (math.log(each["high"] / each["low"]) / per_pixel,)
-        for fits in (len(each["name"]) * CHARACTER <= room,)
     ]
     base = alt.Chart(alt.Data(values=named)).encode(y=rows)
     colour = alt.Scale(domain=chart["schemes"], range=list(COLOURS[: len(chart["schemes"])]))

@@ -13,7 +13,17 @@ from stripectl.analysis.striped_attention_paper import PublishedComparison, publ
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, format_length
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
+from stripectl.reporters.html.charts import (
+    Chart,
+    ChartRow,
+    Section,
+    chart,
+    chart_table,
+    grouped_by,
+    not_drawn,
+    section,
+    tip,
+)
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement, attention_bound
@@ -23,13 +33,17 @@ from stripectl.util.units import NOTHING, times
 
 TITLE = "How much faster is it, at which length?"
 INTRO = (
-    "Speed-ups over the plan at 1. A filled mark was measured, a hollow one is predicted; the dotted line is the bound "
-    "of the layout, from the balance of its tiles; a star is a published measurement."
+    "Speed-ups over the plan that is named at 1. A filled mark was measured, a hollow mark is predicted; the dotted "
+    "line is the bound of the layout, from the balance of its tiles; a star is a published measurement."
 )
 ABSENT = (
     "This needs two plans on several devices with times at several lengths. Name lengths: "
     "stripectl bench --seqlen 64k,256k,1M."
 )
+ABOVE_BOUND = (
+    "The bound counts all tiles as equally expensive and no waiting for hops, so a plan can be a little faster."
+)
+VISIBLE = 0.002  # share of a bound by which a value must exceed it to be mentioned
 MAX_GROUPS_AND_CHARTS = 12, 12  # groups, and charts of each
 Mesh = tuple[tuple[str, int], ...]
 COLUMNS = ("plan", "tokens", "method", "speed-up", "95 % interval", "bound", "published")
@@ -103,6 +117,7 @@ def speed_up_chart(
     drawn = [{**row, "series": short[row["name"]], "tip": _tip(row)} for row in rows]
     left_out = len(every) - 1 - len(names)
     first, final = (format_length(each) for each in (tokens[0], tokens[-1]))
+    above = any(row["bound"] and row["value"] > row["bound"] * (1 + VISIBLE) for row in rows)
     best = max(rows, key=lambda row: (row["tokens"], row["value"]))
     return chart(
         "curves",
@@ -113,7 +128,8 @@ def speed_up_chart(
         chart_table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
         f"Speed-ups are over {base}."
         + " ★: measured by Brandon et al. 2023." * any(row["published"] for row in rows)
-        + f" The {len(names)} fastest plans at {final}; {left_out} more are not drawn." * (left_out > 0),
+        + f" The {len(names)} fastest plans at {final}; {not_drawn(left_out)}." * (left_out > 0)
+        + f" {ABOVE_BOUND}" * above,
         group=workload_label(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
         series=list(short.values()),
         points=drawn,

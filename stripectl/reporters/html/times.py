@@ -1,22 +1,26 @@
 """Times of plans: one bar per plan, the fastest first, one chart for every workload and kind of hardware; of many plans
 the fastest. A plan that was measured and simulated has one row."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
-from stripectl.analysis.ranking import contenders, strength
+from stripectl.analysis.answer import ties
+from stripectl.analysis.ranking import contenders, rankings, strength
 from stripectl.core.plan import Plan
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import Chart, Section, chart, chart_table, grouped_by, section
 from stripectl.results.case import flags_text
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
-from stripectl.results.measurement_set import indexed
+from stripectl.results.measurement_set import MeasurementSet, indexed
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which plan is fastest?"
 MAX_BARS = 12
-INTRO = "A full bar was measured, a pale one is predicted; ◇ in the row of a measured plan is its simulation."
+INTRO = (
+    "A full bar was measured, a pale bar is predicted; ◇ on a bar is the simulation of the same plan. Plans of the "
+    "strongest method come first."
+)
 LEFT_OUT = "The fastest {} are drawn; the table of measurements has {} more."
 ABSENT = "No plan has a time; the table of measurements gives the reasons."
 COLUMNS = ("plan", "target", "method", "time", "95 % interval")
@@ -26,15 +30,17 @@ def of_run(shown: Sequence[Measurement]) -> Section:
     groups: dict[Any, list[Measurement]] = {}
     for m in contenders(shown):
         groups.setdefault((m.workload, m.target.hardware), []).append(m)
-    charts = [time_bars(TITLE, members, MAX_BARS) for members in groups.values()]
+    tied = {id(m) for ranking in rankings(shown) for m in ties(ranking)}
+    charts = [time_bars(TITLE, members, MAX_BARS, tied) for members in groups.values()]
     return section("time", "Plans", TITLE, INTRO, grouped_by(charts), ABSENT)
 
 
-def time_bars(title: str, members: Sequence[Measurement], most: int) -> Chart:
-    """A chart of the fastest members, which share a workload; plans of the strongest method come first."""
+def time_bars(title: str, members: Sequence[Measurement], most: int, tied: Set[int] = frozenset()) -> Chart:
+    """A chart of the fastest members, which share a workload; plans of the strongest method come first. `tied` has
+    the `id` of every plan that may be as fast as the best."""
     several = [m for m in members if m.devices > 1]
     alone, members = [m for m in members if several and m.devices == 1], indexed(several or members)
-    twins = {id(m): members.simulation_of(m) for m in members}
+    twins = {id(m): simulated_twin(members, m) for m in members}
     drawn_beside = {id(twin) for twin in twins.values() if twin}
     rows = [m for m in members if id(m) not in drawn_beside]
     shown = sorted(rows, key=lambda m: (strength(m.method), m.median_s or 0.0))[:most]
@@ -58,7 +64,12 @@ def time_bars(title: str, members: Sequence[Measurement], most: int) -> Chart:
         seq_len=best.workload.seq_len,
         bars=[
             time_bar(
-                at, m, size, names[id(m)], best=m is best, predicted=(twin.median_s or 0.0) / size if twin else None
+                at,
+                m,
+                size,
+                names[id(m)],
+                best=m is best or (id(best) in tied and id(m) in tied),
+                predicted=(twin.median_s or 0.0) / size if twin else None,
             )
             for at, m in enumerate(shown)
             for twin in (twins[id(m)],)
@@ -66,6 +77,11 @@ def time_bars(title: str, members: Sequence[Measurement], most: int) -> Chart:
         axis=f"time ({unit})",
         rule=None,
     )
+
+
+def simulated_twin(members: MeasurementSet, m: Measurement) -> Measurement | None:
+    """The simulation of a plan that was measured or compiled; None where the run has none."""
+    return members.simulated.get(m.identity) if m.method != "simulated" else None
 
 
 def short_labels(members: Sequence[Measurement]) -> dict[int, str]:

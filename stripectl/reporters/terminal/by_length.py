@@ -165,7 +165,7 @@ def reason_of(groups: Sequence[Sequence[Measurement]]) -> str:
     if not groups:
         return NOTHING
     count, reason = sum(map(len, groups)), groups[0][0].reason or "no reason was given"
-    first = reason.split(". ")[0].rstrip(".")
+    first = reason.partition(" :: ")[0].split(". ")[0].rstrip(".")
     if len(first) > MAX_REASON_CHARACTERS:
         first = first[: MAX_REASON_CHARACTERS - 1] + "…"
     text = f"{plural(count, 'plan')}, {first}"
