@@ -151,7 +151,7 @@ def compiling(request: Request, place: LocalTarget) -> bool:
 
 
 def run_search(request: Request, group: Sequence[Case], backends: Backends, budget_s: float) -> Iterator[Event]:
-    """The cases of one workload, simulated, or of many cases the notable ones. The most promising of each scheme and
+    """The cases of one workload, simulated, or of many the notable cases. The most promising of each scheme and
     mesh are compiled too, or measured where they can run; if one is refused, the next takes its place. Then the
     baseline on one device, with the kernel and tile of the fastest plan, and, for many cases, a table of all."""
     started, place, search = time.monotonic(), backends.place, None

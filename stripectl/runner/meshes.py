@@ -17,7 +17,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import refusals_and_failures
 
 DEFAULT_REFINE_COUNT = 4
-MAX_FULL_ROWS = 1000  # plans per workload that a run stores in full; of more plans it stores the notable ones
+MAX_FULL_ROWS = 1000  # plans per workload that a run stores in full; of more, the notable plans
 NOTABLE_PLANS = 20  # the fastest plans among them
 
 

@@ -252,7 +252,7 @@ def parse_plans(options: RequestOptions, linear: Mapping[str, str]) -> tuple[lis
     """
     auto = "auto" in options.meshes
     if auto and len(options.meshes) > 1:
-        raise BadInput("--mesh auto means every mesh. Leave the other meshes out.")
+        raise BadInput("--mesh auto means every mesh. Omit the other meshes.")
     if options.plans and options.scheme is not None:
         raise BadInput("--plan names whole plans. Omit --scheme, or name the schemes in plans.")
     if options.plans:

@@ -303,7 +303,7 @@ class SimulatedAttend:
         back = "backward" if passes == "backward" else "forward"
         copies = self.kernel.query_copies.get(passes, 0)
         if self.kernel.bundles and self.clocks.in_loop:
-            copies *= 2  # a TPU's compiler makes those of the round after a loop before the loop
+            copies *= 2  # a TPU's compiler makes the copies of the round after a loop before the loop
         self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
         if moves := self.kernel.moved_bytes_per_element.get(passes):
             self.clocks.touch(share * moves * q.elements)

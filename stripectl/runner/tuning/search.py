@@ -135,7 +135,7 @@ def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[DeviceGro
 
 
 def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> list[Case]:
-    """The candidates of the forward pass, or of the backward pass with the default tile, including refused ones."""
+    """The candidates of the forward pass, or of the backward pass with the default tile, refused or not."""
     with LocalBackends(tuning.request, say, cluster) as backends:
         place = backends.place
         tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Case]()
