@@ -228,7 +228,7 @@ def spans(times: Sequence[tuple[np.ndarray, np.ndarray]], device: int) -> list[t
 
 
 def draw_overlap() -> Drawing:
-    """Which hops hide: one short ring and two long ones."""
+    """Which hops hide: a ring with short blocks and two rings with long blocks."""
     drawing = Drawing(
         760,
         470,

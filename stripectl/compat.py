@@ -149,7 +149,7 @@ def pallas_interpreter() -> Any:
     try:
         from jax._src.pallas.mosaic.interpret import interpret_pallas_call as library
     except ImportError as error:
-        raise missing_jax_names("the test of races", "Leave it out.", error) from error
+        raise missing_jax_names("the test of races", "Omit it.", error) from error
     return library
 
 

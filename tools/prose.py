@@ -5,8 +5,10 @@ there are findings, or if an exception in the file is no longer needed.
 """
 
 import ast
+import io
 import re
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+TOOLS = ("# noqa", "# pyright", "# type")  # comments for programs
 READ = {".md", ".html", ".yml", ".yaml", ".cff", ".py"}
 
 
@@ -35,12 +38,14 @@ def files(patterns: list[str], excluded: list[str]) -> Iterator[Path]:
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of what people read in a file: no code, no markup; of Python the strings that hold words."""
+    """(line, text) of the words that people read in a file, without code and markup; of Python the comments, and the
+    strings that hold words."""
     text = path.read_text(errors="replace")
     if path.suffix == ".py":
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-                yield from ((node.lineno + at, line) for at, line in enumerate(node.value.splitlines()))
+        yield from comments(text)
+        for line, value in strings(ast.parse(text)):
+            if " " in value.strip():
+                yield from ((line + at, part) for at, part in enumerate(value.splitlines()))
         return
     fence = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -50,6 +55,24 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
             fence = "" if fence else mark[1] * ("{generated}" not in mark[2])
         elif not fence:
             yield number, line
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith(TOOLS):
+            yield token.start[0], token.string.lstrip("# ")
+
+
+def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each string of a program; values in a formatted string are dots, so that a phrase may continue after a value."""
+    parts = set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts |= {id(part) for part in node.values}
+            texts = (part.value if isinstance(part, ast.Constant) else "·" for part in node.values)
+            yield node.lineno, "".join(map(str, texts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.lineno, node.value
 
 
 def findings(paths: list[str] | None = None) -> list[Finding]:

@@ -64,7 +64,7 @@ class LengthResult:
 
 @dataclass(frozen=True)
 class SchemesByLength:
-    """Schemes at two or more lengths, the shortest first; schemes that win come first, then those closest to
+    """Schemes at two or more lengths, the shortest first; schemes are ordered by how close they come to
     winning."""
 
     workload: Workload  # at the shortest length

@@ -163,7 +163,9 @@ def _line(value: Any, what: str) -> str:
         raise BadInput(f"{what} is not a text.")
     text = " ".join(",".join(str(each) for each in several if each is not None).split())
     if len(text) > MAX_CLAIM_CHARACTERS or not text.isprintable():
-        raise BadInput(f"{what} is longer than {MAX_CLAIM_CHARACTERS} characters, or has one that cannot be printed.")
+        raise BadInput(
+            f"{what} is longer than {MAX_CLAIM_CHARACTERS} characters, or has a character that cannot be printed."
+        )
     return text
 
 

@@ -102,7 +102,7 @@ def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[R
             History(folder).check_there()
         return History(folder).before(runs[0])
     if asked:
-        raise BadInput("--history is for the HTML page of one run. Leave it out for several runs, and for md and json.")
+        raise BadInput("--history is for the HTML page of one run. Omit it for several runs, and for md and json.")
     return None
 
 

@@ -138,7 +138,7 @@ def search_and_show(output: OutputOptions, tuning: "TileSearch") -> int:
 
 
 def best_candidates(run: Any) -> tuple[Any, list[str]]:
-    """(the run with the best candidates of each workload, among those known best; lines on the other candidates)."""
+    """(the run with the best candidates that are known for each workload; lines on the other candidates)."""
     from stripectl.analysis.ranking import rankings
     from stripectl.results.labels import workload_label
 

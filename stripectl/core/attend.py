@@ -159,7 +159,7 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def compose(self, later: Array, earlier: Array, shards: int = 1) -> Array:
-        """The map of earlier shards followed by `shards` later ones."""
+        """The map of earlier shards followed by `shards` later shards."""
         ...
 
     def state_before(self, maps: Array, me: Index, by: int = 1) -> Array:

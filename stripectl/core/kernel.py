@@ -62,7 +62,7 @@ class PallasKernel(NamedTuple):
     matmuls: int  # per tile
     per_kv_head: bool = False  # its lines are columns of tiles, per key/value head, not rows
     only_live: bool = False  # its grid holds live tiles only, and whole tiles run without a mask
-    shared: bool = True  # the cores of a device share its grid; otherwise one core runs all of it
+    shared: bool = True  # the cores of a device share its grid; otherwise one core runs the whole grid
     chunks: Literal["whole", "boundary"] = "whole"  # of a recurrence: the kind of tiles that it computes
 
 
@@ -227,7 +227,7 @@ class Kernel:
             two = tile._replace(block_kv_compute=None)
             return f"{self.name} multiplies all keys of a tile at once, so a tile has two sides. Try {option}={two}."
         if self.counting_tile and tile != self.largest_tile(tile, rows):
-            return f"{self.name} chooses its tiles itself. Leave {option}={tile} out."
+            return f"{self.name} chooses its tiles itself. Omit {option}={tile}."
         fitting = self.largest_tile(tile, rows)
         if any(side % unit for side in tile.sides):
             pass_of = "" if option == "tile" else f"{option} "

@@ -1,5 +1,5 @@
 """A recurrence says how a token changes the state of linear attention: by gates that are made from the input, by the
-delta rule, or by both. `recurrences` finds the published ones by listing their folder.
+delta rule, or by both. `recurrences` finds the published recurrences by listing their folder.
 
 A state is float32, (H, E): H elements of a key, E of a value. Token t, with key k and value v, makes
 

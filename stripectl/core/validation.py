@@ -39,7 +39,7 @@ def why_unsupported(
 def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
     """Why the layers of a hybrid model cannot be computed together."""
     if plan.softmax and len(alike) == 1:
-        yield f"softmax=... applies only to models with linear and softmax layers. Leave softmax={plan.softmax} out."
+        yield f"softmax=... applies only to models with linear and softmax layers. Omit softmax={plan.softmax}."
     names = [each.plan.scheme for each in alike]
     if len({schemes[name].row_axes for name in names}) > 1:
         usual = replace(plan, softmax=None).for_attention("softmax").scheme
@@ -110,7 +110,7 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
     if scheme.sends_states and kernel.family == "linear" and plan.layout != BASE:
         yield f"linear attention with a constant gate needs {BASE} shards for its states. Try --layout {BASE}."
     if plan.states != STATES[0] and not scheme.sends_states:
-        yield f"{plan.scheme} sends no states. Leave states={plan.states} out, or try --scheme lasp."
+        yield f"{plan.scheme} sends no states. Omit states={plan.states}, or try --scheme lasp."
     if kernel.attention != workload.attention or (linear and kernel.family != workload.kernel_family):
         hint = f"Try --kernel {DEFAULT_KERNELS[workload.kernel_family]}." if linear else "Add --attention linear."
         yield f"the workload's attention is {workload.attention}, and {plan.kernel} is a {kernel.family} kernel. {hint}"
@@ -154,7 +154,7 @@ def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str
     if plan.parts == 1:
         return
     if not schemes[plan.scheme].splits_kv:
-        yield f"{plan.scheme} cannot take K/V in parts. Leave parts={plan.parts} out."
+        yield f"{plan.scheme} cannot take K/V in parts. Omit parts={plan.parts}."
     elif plan.parts % layout.pieces or shard % plan.parts:
         near = max(size for size in range(1, plan.parts) if size % layout.pieces == 0 == shard % size or size == 1)
         yield f"parts={plan.parts} does not divide the {shard} rows of a {layout.name} shard evenly. Try parts={near}."

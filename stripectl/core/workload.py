@@ -165,7 +165,8 @@ class Workload:
             raise BadInput(f"at most {MAX_PACKED_TOKENS} tokens (16M) can hold documents, not {self.seq_len}.")
         if self.seq_len * len(lengths) > MAX_DOCUMENTS * sum(lengths):
             raise BadInput(
-                f"documents of {lengths} fill {self.seq_len} tokens with more than {MAX_DOCUMENTS}. Try longer ones."
+                f"documents of {lengths} fill {self.seq_len} tokens with more than {MAX_DOCUMENTS}. "
+                "Try longer documents."
             )
 
     def without(self, *names: str) -> tuple[Any, ...]:

@@ -46,7 +46,7 @@ def mesh_of(plan: Plan, devices: Sequence[Any]) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
 
-# A TPU's compiler starts at most five permutes before it ends one, and later ones find no tiles left to hide behind; a
+# A TPU's compiler starts at most five permutes before it ends one, and later permutes find no tiles to hide behind; a
 # round of the bidirectional ring's backward pass has eight.
 HOPS_AT_ONCE = {"xla_max_concurrent_async_collective_permutes": "16"}
 # On v4, v5p and v6e its scheduler starts the hops of a backward pass after the tiles of stripectl's kernels, because it

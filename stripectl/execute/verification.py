@@ -1,6 +1,6 @@
 """A plan's program compared with dense float64 attention, at a size that dense attention can compute.
 
-The program is the one that is measured, on the same devices, with its workload and tiles scaled down in proportion.
+The measured program is checked, on the same devices, with its workload and tiles scaled down in proportion.
 """
 
 import math

@@ -19,7 +19,7 @@ class Span(NamedTuple):
     """A transfer in one computation. An asynchronous transfer runs from its start to its done, `end`, which is empty
     where the done is not in this computation; `between` are the instructions scheduled in that time."""
 
-    sent: tuple[Instruction, ...]  # its collectives: the instruction itself, or those that it contains
+    sent: tuple[Instruction, ...]  # its collectives: the instruction itself, or the instructions in it
     blocks: bool
     end: str
     between: tuple[Instruction, ...]

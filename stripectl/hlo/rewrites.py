@@ -21,7 +21,7 @@ Transfers = Mapping[tuple[str, int, int], int]  # (opcode, elements, itemsize) -
 
 
 def rewrites(workload: Workload, program: Transfers, found: Iterable[Collective]) -> list[Rewrite]:
-    """The rewrites that turn the program's transfers into the compiled ones; `unexplained` where no known rewrite does.
+    """The rewrites that turn the program's transfers into the compiled transfers; `unexplained` where none does.
 
     A transfer of several arrays at once counts as one transfer per array.
     """

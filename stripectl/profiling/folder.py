@@ -41,7 +41,7 @@ def profile_files(path: Path) -> list[Path]:
 
 
 def other_files(path: Path) -> int:
-    """The number of profiles in a folder other than the one that is read."""
+    """The number of profiles in a folder, besides the profile that is read."""
     return max(0, len({file.parent for file in path.rglob(f"*{SUFFIX}")}) - 1)
 
 

@@ -32,7 +32,7 @@ from stripectl.results.profile import (
     StepTimeline,
 )
 
-MAX_HOPS = 64  # rows of hops; where there are more, the most exposed ones
+MAX_HOPS = 64  # rows of hops; where there are more, the most exposed hops
 MAX_OPERATIONS = 12
 EXPOSED = 0.05  # of a hop's window: a hop with less exposed time is hidden
 

@@ -38,7 +38,7 @@ class Final:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All plans that were simulated to find the best for a workload; only the notable ones among them are `Final`."""
+    """All plans that were simulated to find the best for a workload; only the notable plans among them are `Final`."""
 
     table: SearchTable
 

@@ -186,7 +186,7 @@ class History:
         """Whether the tables exist.
 
         Raises:
-            BadInput: the tables are other or newer ones.
+            BadInput: the tables are unknown or newer.
         """
         version, application = (
             db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")

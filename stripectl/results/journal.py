@@ -25,7 +25,7 @@ INDEXES = {"key": attrgetter("key"), "identity": attrgetter("identity"), "what":
 
 class MeasurementIndex:
     """An ordered index of measurements by `by`, one of INDEXES. A new measurement replaces an earlier one with the same
-    key, unless the earlier one used a stronger method; by identity, the strongest replaces all earlier ones."""
+    key, unless the earlier one used a stronger method; by identity, the strongest replaces all earlier measurements."""
 
     def __init__(self, by: str, measurements: Iterable[Measurement] = ()) -> None:
         self.by, self.places = INDEXES[by], dict[Any, dict[str, Measurement]]()

@@ -17,7 +17,7 @@ def is_number(value: object) -> bool:
 
 
 def is_shallow(value: object) -> bool:
-    """Whether lists and mappings are nested at most MAX_NESTING deep; recursive functions cannot read deeper ones."""
+    """Whether lists and mappings are nested at most MAX_NESTING deep; recursive functions cannot read more."""
     level = [value]
     for _ in range(MAX_NESTING):
         parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]

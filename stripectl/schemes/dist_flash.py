@@ -1,4 +1,4 @@
-"""DistFlashAttn: devices that a causal mask leaves idle compute for loaded ones (Li et al. 2023, LightSeq).
+"""DistFlashAttn: devices that a causal mask leaves idle compute for loaded devices (Li et al. 2023, LightSeq).
 
 In step t = 1 to N/2 a device attends to the keys of the device t places before it. The first t devices have no such
 keys: each instead takes the queries of the device N-t places after it, computes them with its own keys, and returns the

@@ -1,7 +1,7 @@
 """Ring pass-KV: the ring for inference, where new queries also attend to a cached prefix (Yang et al. 2024).
 
-Keys and values travel as in training, the cache's with the new ones. Queries are sharded; where there are too few, as
-in decoding, the batch's requests are sharded instead. It is the better ring where queries are many: `pass_rule`.
+Keys and values travel as in training, cached and new together. Queries are sharded; where there are too few, as in
+decoding, the batch's requests are sharded instead. It is the better ring where queries are many: `pass_rule`.
 """
 
 from stripectl.core.scheme import Scheme

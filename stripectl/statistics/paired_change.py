@@ -3,7 +3,7 @@
 Cores that are lent to others, or that clock down, are fast for a while and then slower, so samples form several levels,
 and the number of samples in each moves means, medians and minima from run to run. A sample is therefore compared only
 with samples of the other run during which the yardstick, a fixed matmul next to each sample, took equally long. The
-change is the one that most of these pairs show, the mode of their ratios by a kernel density estimate (Parzen 1962): a
+change is the ratio that most of these pairs show, the mode by a kernel density estimate (Parzen 1962): a
 delay of some samples does not move the mode.
 """
 

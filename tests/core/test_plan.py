@@ -178,7 +178,7 @@ def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
         other = "ring" if plan != "lasp" else "megatron_sp"
         reason = why_unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8)
         assert reason and "shard hidden states differently" in reason and f"Try softmax={hint}." in reason
-    assert "Leave softmax=ring/xla out" in (
+    assert "Omit softmax=ring/xla" in (
         why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.with_attention("linear"), "cpu", 8) or ""
     )
 

@@ -43,6 +43,9 @@ def prose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ("A yardstick is timed beside it.", "beside"),
         ("Rows are dealt to devices.", "metaphor"),
         ("It has 1 devices.", "plural"),
+        ("Leave this option out.", "leave out"),
+        ("Arrays of zeros and ones.", None),
+        ("It reads the missing ones.", "stands for a noun, one"),
         ("Use `4 MiB a device` as text.", None),
     ],
 )
@@ -54,9 +57,13 @@ def test_phrases_are_found_in_sentences(prose: ModuleType, sentence: str, name: 
 
 def test_code_is_no_prose_and_strings_of_python_are(prose: ModuleType) -> None:
     (prose.ROOT / "page.md").write_text("```text\nbeside\n```\n\n```{generated} x\nname: beside\n```\n")
-    (prose.ROOT / "module.py").write_text('beside = 1  # beside\nraise ValueError("it is beside the others")\n')
+    code = (
+        'beside = 1\nraise ValueError("it is beside the others")  # is on paper\nx = f"{n} bytes a {beside} device"\n'
+    )
+    (prose.ROOT / "module.py").write_text(code + 'y = f"{n}: 1 devices"\n')
     assert [(each.path, each.line) for each in prose.findings()] == [("page.md", 6)]
-    assert [(each.path, each.line) for each in prose.findings(["*.py"])] == [("module.py", 2)]
+    found = [(each.line, each.name) for each in prose.findings(["*.py"])]
+    assert sorted(found) == [(2, "beside"), (2, "simulated"), (4, "plural")]
 
 
 def test_an_exception_that_is_not_needed_is_a_finding(prose: ModuleType) -> None:

@@ -215,8 +215,8 @@ def test_queries_behind_a_cached_prefix(stand_in, plan: str, queries: int, mask:
         ("all_gather/striped/cudnn@ring=8", {"documents": (64,)}, "gpu", "but not for documents. Try --kernel xla."),
         ("tree/contiguous/cudnn@ring=8", {"query_len": 1}, "gpu", None),
         ("pass_kv/contiguous/cudnn@ring=8", {"query_len": 64}, "gpu", "64 queries behind a cached prefix only where"),
-        ("ring/striped/cudnn@ring=8,tile=512", {}, "gpu", "chooses its tiles itself. Leave tile=512x512 out."),
-        ("ring/striped/cudnn@ring=8,backward=64", {}, "gpu", "chooses its tiles itself. Leave backward=64x64 out."),
+        ("ring/striped/cudnn@ring=8,tile=512", {}, "gpu", "chooses its tiles itself. Omit tile=512x512."),
+        ("ring/striped/cudnn@ring=8,backward=64", {}, "gpu", "chooses its tiles itself. Omit backward=64x64."),
     ],
 )
 def test_refusals_have_reasons(plan: str, change: dict, kind: str, why: str | None) -> None:

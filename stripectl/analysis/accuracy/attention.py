@@ -183,7 +183,7 @@ class AttentionGroup(NamedTuple):
     error: AttentionAccuracy
 
 
-MIN_QUERY_ROWS = 1024  # of a row that counts: the cost of a call dominates shorter ones
+MIN_QUERY_ROWS = 1024  # of a row that counts: the cost of a call dominates shorter rows
 
 
 @cache

@@ -1,6 +1,6 @@
 """cudnn: NVIDIA's cuDNN attention on GPUs, called through JAX's primitives.
 
-cuDNN chooses its own tiles and skips dead ones, so a plan names no tile. XLA's compiler passes the calls on without
+cuDNN chooses its own tiles and skips dead tiles, so a plan names no tile. XLA's compiler passes the calls on without
 reading them and asks the library only where a GPU is present, so a figure for memory that is compiled ahead of time
 does not include the library's workspace.
 """

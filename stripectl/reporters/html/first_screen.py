@@ -21,7 +21,7 @@ from stripectl.simulate.cost_model import PARTS
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 
 MAX_PLANS = 6  # of the chart
-HERO, HERO_TALL = 660, 240  # pixels of its drawing on a wide screen, and of its bars
+HERO, HERO_TALL = 660, 240  # pixels of its drawing on a wide screen
 MIN_SHARE = 0.005  # of a part that is drawn
 
 
@@ -83,7 +83,7 @@ def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measuremen
         drawn = speed_up_chart(ranking, ranked, papers, mesh if papers else None)
         if drawn:
             values = drawn_values(drawn)
-            return Chart({**drawn, "domain": [min(values), max(values)]})
+            return Chart({**drawn, "domain": [min(values), max(values)], "tall": HERO_TALL})
     return plans_chart(ranking)
 
 

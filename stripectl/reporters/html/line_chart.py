@@ -38,7 +38,7 @@ def draw(chart: Chart, width: int) -> str:
     """SVG. `points` are {tokens, value, series, method, low, high, tip}, `series` has their names in the order of their
     colours, `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} are refused plans, `stars`
     {tokens, value} are published values, and `rules` {value, words} apply to every length. `log` selects the scale of
-    values, `domain` their range, and `focus` the series that is the answer."""
+    values, `domain` their range, `focus` the series that is the answer, and `tall` the pixels of a wide drawing."""
     series = chart["series"]
     lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
     ticks = lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))]
@@ -99,5 +99,5 @@ def draw(chart: Chart, width: int) -> str:
         layers.append(line.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7))
         text = MarkLook({"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK})
         layers.append(line.mark_text(x=4, **text).encode(text="words:N"))
-    tall = 300 if width > PANEL else 240 if width == PANEL else 220
+    tall = chart.get("tall", 300) if width > PANEL else 240 if width == PANEL else 220
     return svg(alt.layer(*layers).properties(width=width - 56, height=tall))

@@ -75,7 +75,7 @@ MAX_REFUSED_ROWS = 3  # refused plans that have a row and a line each
 NO_AXIS = re.compile(r"(?P<scheme>\w+) has no axis (?P<axis>\w+);")  # a combination of a grid that is not a plan
 MIN_COLUMNS = 5  # columns that are shown on any screen
 TEXT_COLUMNS = ("plan", "pass", "method", "speed-up")
-MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
+MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # next to a number where there is no room for the word
 
 
 def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
