@@ -106,6 +106,19 @@ def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
     assert "TPU:1</text>" in drawn
 
 
+def test_the_exposed_hop_has_a_label_where_there_is_room() -> None:
+    chart = shown(TRACE)["timeline"]
+    first, second = chart["lanes"]
+    assert first["label"] is None
+    assert (second["label"]["at"], second["label"]["end"]) == (0.0, 0.5)
+    assert second["label"]["words"].endswith(": 500 ms exposed")
+    wide, narrow = step_chart(chart, 720), step_chart(chart, 160)
+    places = [re.search(r"translate\(([\d.]+),([\d.]+)\)[^>]*>[^<]*500 ms exposed", drawn) for drawn in (wide, narrow)]
+    assert places[0] and places[1]
+    assert float(places[0][1]) > 0.25 * 700  # behind the part
+    assert float(places[0][2]) - float(places[1][2]) > 20  # in the lower lane, and above it
+
+
 def test_the_keys_of_the_page_have_the_colours_of_the_drawings() -> None:
     style = (data_folder("templates") / "style.css").read_text()
     for kind, colour in COLOURS.items():

@@ -168,7 +168,7 @@ def exposed_label(
         return None
     begun = [hop for hop in hops if (hop.start_s or 0.0) < end]
     name = f"hop {begun[-1].hop}" if begun else "a transfer"
-    return {"at": start / size, "words": utf8(f"{name}: {duration(end - start)} exposed")}
+    return {"at": start / size, "end": end / size, "words": utf8(f"{name}: {duration(end - start)} exposed")}
 
 
 def profile_hops(profile: Profile, plan: str) -> Chart | None:

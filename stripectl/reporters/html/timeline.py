@@ -11,17 +11,19 @@ from typing import Any
 import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS as HUES
-from stripectl.reporters.html.charts import INK, Chart, MarkLook, svg
+from stripectl.reporters.html.charts import INK, Chart, ChartRow, MarkLook, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
 NAME_PIXELS = 90  # of the name of a device, right of which a label begins
+CHARACTER, GAP = 6, 6  # pixels of a letter of a label, and left of a label
 LANES = {  # by colour: the kinds of moments that are drawn, pixels down to the lane's middle, its width
     "compute": (("compute", "hidden"), 21, 11),
     "hidden": (("hidden",), 33, 11),
     "exposed": (("exposed",), 33, 11),
     "skew": (("skew",), 33, 1.5),
 }
+TRANSFERS = ("hidden", "exposed", "skew")  # the kinds in the lower lane of a device
 PIXELS = 4  # the size of a Vega symbol whose path is in pixels
 BARS_TALL, WIDEST_BAR = 220, 30
 BARS = {"hidden": 0.5, "exposed": 1.0, "skew": 1.0}  # their width, and skew is hollow
@@ -44,15 +46,21 @@ def step_chart(chart: Chart, width: int) -> str:
     names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
     text = MarkLook({"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide})
     layers.append(alt.Chart(alt.Data(values=names)).mark_text(**text).encode(y=down, text="name:N"))
-    least = NAME_PIXELS / wide * chart["end"]
-    labels = [
-        {"words": lane["label"]["words"], "x": max(lane["label"]["at"], least), "y": at * TALL + TEXT_AT}
-        for at, lane in enumerate(chart["lanes"])
-        if lane["label"]
-    ]
+    labels = [_label(lane, at, chart["end"], wide) for at, lane in enumerate(chart["lanes"]) if lane["label"]]
     words: dict[str, Any] = {"align": "left", "color": INK, "fontSize": SMALL}
     layers.append(alt.Chart(alt.Data(values=labels)).mark_text(**words).encode(x=left, y=down, text="words:N"))
     return svg(alt.layer(*layers).properties(width=wide, height=tall))
+
+
+def _label(lane: ChartRow, at: int, end: float, wide: float) -> ChartRow:
+    """The words about the exposed part of a device: behind this part, where the lane of transfers has room for them,
+    else above it."""
+    label, pixel = lane["label"], end / wide
+    behind = label["end"] + GAP * pixel
+    later = (start for kind, start, _ in lane["parts"] if kind in TRANSFERS and start >= label["end"])
+    if min(later, default=end) - behind > len(label["words"]) * CHARACTER * pixel:
+        return {"words": label["words"], "x": behind, "y": at * TALL + LANES["exposed"][1]}
+    return {"words": label["words"], "x": max(label["at"], NAME_PIXELS * pixel), "y": at * TALL + TEXT_AT}
 
 
 def _path(parts: Sequence[Sequence[Any]], kinds: Sequence[str], end: float, wide: float) -> str:
