@@ -151,11 +151,11 @@ def _page(template: str, said: Mapping[str, object], figures: Sequence[Figure], 
 
 def drawings(chart: Chart, panels: int) -> list[tuple[str, Markup]]:
     """SVGs by the class of screens that show them: the only chart of a figure is drawn for wide and for narrow screens;
-    one of several panels fits both. With more panels a drawing is smaller, so that its text keeps its size."""
+    one of several panels fits both. Two and four panels have two columns, others three."""
     draw = DRAWINGS[chart["kind"]]
     widths = (("wide", chart.get("wide", WIDE)), ("narrow", NARROW))
     if panels > 1 or chart.get("one_size"):
-        widths = (("panel-size", PANEL if panels < 3 else SMALL_PANEL),)
+        widths = (("panel-size", PANEL if panels in (2, 4) else SMALL_PANEL),)
     found = ((name, draw(chart, width), width) for name, width in widths)
     return [(name + " small" * keeps_its_size(text, width), Markup(text)) for name, text, width in found if text]
 
