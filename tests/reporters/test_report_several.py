@@ -42,11 +42,21 @@ def report(*words: object):
 
 
 def test_runs_are_compared_measurement_by_measurement() -> None:
-    changes = {row[0].split("/")[1]: row[-2:] for row in side_by_side_context(two())["changes"]["rows"]}
-    assert changes["contiguous"][1] == "UNCHANGED"
+    found = side_by_side_context(two())
+    changes = {row[0].split("/")[1]: row[-2:] for row in found["changes"]["rows"]}
+    assert [row[0].split("/")[1] for row in found["unchanged"]["rows"]] == ["contiguous"]
+    assert "contiguous" not in changes
     assert changes["zigzag"][0].startswith("-50.0% [")
     assert changes["zigzag"][1] == "IMPROVED"
     assert changes["striped"][1] == "FAILED"
+
+
+def test_equal_runs_say_that_nothing_changed() -> None:
+    run = two()[0]
+    found = side_by_side_context([run, run])
+    count = len(found["unchanged"]["rows"])
+    assert found["answer"] == f"Against run A: {count} measurements and no change in B."
+    assert not found["changes"]["rows"]
 
 
 def test_what_differs_around_them_is_told() -> None:

@@ -2,7 +2,7 @@
 
 import string
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -31,7 +31,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Recommendation
 from stripectl.results.run import Run
 from stripectl.statistics.verdict import Verdict
-from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
+from stripectl.util.units import NOTHING, SECONDS, duration, plural, unit_of
 
 TITLE = "Which run is faster, at what?"
 INTRO = (
@@ -74,6 +74,7 @@ class SideBySide(TypedDict):
     part: Section
     answer: str
     changes: ChartTable
+    unchanged: ChartTable
 
 
 def side_by_side_context(runs: Sequence[Run]) -> SideBySide:
@@ -81,14 +82,21 @@ def side_by_side_context(runs: Sequence[Run]) -> SideBySide:
     letters = list(map(_letter, range(len(runs))))
     shown = [_run(letter, run, recommend(run)) for letter, run in zip(letters, runs, strict=True)]
     differing, alike = environment_table(runs)
+    rows = sorted(common_measurements(letters, runs), key=_notable)
+    same = [row for row in rows if row[-1] == Verdict.UNCHANGED]
     return {
         "runs": shown,
         "differing": chart_table(("", *letters), differing, ("", *letters), most=200),
         "alike": alike,
         "part": section("faster", "Faster", TITLE, INTRO, grouped_by(_charts(letters, runs)), ABSENT),
-        "answer": changes_sentence(letters, changes := common_measurements(letters, runs)),
-        "changes": chart_table(CHANGES, sorted(changes, key=_notable), {*CHANGES} - {"A", "other"}, most=500),
+        "answer": changes_sentence(letters, rows),
+        "changes": _changes_table(row for row in rows if row[-1] != Verdict.UNCHANGED),
+        "unchanged": _changes_table(same),
     }
+
+
+def _changes_table(rows: Iterable[Sequence[str]]) -> ChartTable:
+    return chart_table(CHANGES, rows, {*CHANGES} - {"A", "other"}, most=500)
 
 
 def changes_sentence(letters: Sequence[str], changes: Sequence[Sequence[str]]) -> str:
@@ -96,6 +104,9 @@ def changes_sentence(letters: Sequence[str], changes: Sequence[Sequence[str]]) -
     said = []
     for letter in letters[1:]:
         counts = Counter(row[-1] for row in changes if row[4] == letter)
+        if [*counts] == [Verdict.UNCHANGED]:
+            said.append(f"{plural(counts.total(), 'measurement')} and no change in {letter}")
+            continue
         words = [f"{counts[verdict]} {verdict.lower()}" for verdict in VERDICTS if counts[verdict]]
         if words:
             said.append(f"{', '.join(words)} in {letter}")
