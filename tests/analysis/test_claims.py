@@ -108,7 +108,7 @@ def test_clauses_may_be_fields(tmp_path: Path) -> None:
         ("claims: [{claim: fits, at: }]", "claim 1: 'at' has no value"),
         ("claims: [{claim: fits, at: {}}]", "claim 1: at is not a text"),
         ("claims: [{claim: fits, name: true}]", "claim 1: name is not a text"),
-        ('claims: ["fits\\u200b"]', "claim 1: claim is longer .* or has one that cannot be printed"),
+        ('claims: ["fits\\u200b"]', "claim 1: claim is longer .* or has a character that cannot be printed"),
         ('claims: ["fits \\e[31m"]', "claim 1: it does not compare"),
         (f"claims: [{'f' * 301}]", "longer than 300"),
         ("claims: [2026-99-99]", "is not YAML"),
