@@ -80,6 +80,7 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         collective_latency_s=hardware.figure("collective_latency_s") or 0.0,
         hops=hops,
         collective_spreads=placement.collective_spreads if placement else {},
+        summed=hardware.summed,
         cost_source=source,
     )
 
