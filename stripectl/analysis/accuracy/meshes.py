@@ -1,4 +1,5 @@
-"""Meshes of a training step, simulated and compared with MaxText's measured step times (`profiles/published/maxtext.csv`).
+"""Meshes of a training step, simulated and compared with the step times that MaxText measured
+(`profiles/published/maxtext.csv`).
 
 The command of MaxText PR 4836 sets neither tiles nor rematerialisation, so both have the values of its base.yml (commit
 0998c01c1): tiles of 512x512, and `remat_policy: full`, which runs attention forward twice. JAX places its meshes on the
