@@ -69,8 +69,8 @@ class MeshPlacement:
     @cached_property
     def hop_costs(self) -> dict[str, Hops]:
         """Seconds and bytes/s of every hop of every axis. Links add their latency, and transfers that share a link
-        divide its rate; the network's latency is not published and not counted. A hop between the cores of a chip takes
-        as long as a hop over a link.
+        divide its rate; the network's latency is not published and not counted. A hop between the devices of a chip has
+        the rate of the profile, or of a link where it has none, and the latency of a link.
 
         Raises:
             BadInput: the profile lacks the rate of its links, or of the network that the mesh crosses.
@@ -85,9 +85,11 @@ class MeshPlacement:
                 f"{self.target}. Try a target of one slice, or --hardware with a profile that has this figure."
             )
         latency_s = hardware.figure("hop_latency_s") or 0.0
+        within = hardware.figure("chip_bytes_per_s_one_way") or link
 
         def rates(crossed: HopPath) -> np.ndarray:
-            return np.where(crossed.network, network or link, link / np.maximum(crossed.sharing, 1))
+            over = np.where(crossed.links > 0, link / np.maximum(crossed.sharing, 1), within)
+            return np.where(crossed.network, network or link, over)
 
         def latencies(crossed: HopPath) -> np.ndarray:
             return np.where(crossed.network, 0.0, latency_s * np.maximum(crossed.links, 1))

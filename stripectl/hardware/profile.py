@@ -25,6 +25,7 @@ FIGURES = (
     "hbm_bytes_per_s",
     "achievable_hbm_bytes_per_s",
     "link_bytes_per_s_one_way",
+    "chip_bytes_per_s_one_way",  # between the devices of a chip
     "hop_latency_s",
     "collective_latency_s",
     "network_bytes_per_s_one_way",

@@ -159,6 +159,7 @@ class CostModel:
         close the axis to a ring of equal hops (Austin et al. 2025, How to Scale Your Model, section 3), otherwise one,
         because each device then has one link."""
         rates, latencies = self.hop(axis, size, 1)
+        rates = np.minimum(rates, self.link_bytes_per_s_one_way)  # hops within a chip may be faster
         alike = all((hops == hops[0]).all() for hops in (rates, latencies))
         return 2 if self.torus and size > 2 and alike else 1
 
