@@ -85,13 +85,13 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
 
 def gather_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """The plans whose all-gathers the compiler of a TPU runs as sums, because of the order of the mesh."""
-    lines = dict.fromkeys(
-        f"gathers of {m.plan.scheme} over {' and '.join(f'{axis}={m.plan.size(axis)}' for axis in axes)} are compiled as "
-        "sums of twice the bytes, because the mesh does not follow the torus"
-        for m in measurements
-        if m.median_s and m.cost_source and (axes := gathered_axes(m))
-        if "+".join(sorted(axes)) in m.cost_source.summed_gathers
-    )
+    lines = dict[str, None]()
+    for m in measurements:
+        axes = gathered_axes(m)
+        if m.median_s and m.cost_source and "+".join(sorted(axes)) in m.cost_source.summed_gathers:
+            sizes = " and ".join(f"{axis}={m.plan.size(axis)}" for axis in axes)
+            why = "are compiled as sums of twice the bytes, because the mesh does not follow the torus"
+            lines[f"gathers of {m.plan.scheme} over {sizes} {why}"] = None
     return [Text(line) for line in [*lines][:MAX_NOTES]]
 
 
