@@ -49,10 +49,13 @@ def sending_s(m: Measurement) -> float | None:
 
 @lru_cache
 def _links_bytes_per_s(hardware: str) -> float | None:
-    """The rate of all links of a device in one direction, where its profile has it."""
+    """The rate of all links of a device in one direction, that to the other device of its chip included, where its
+    profile has it."""
     known = Hardware.load(hardware) if hardware in hardware_names() else None
     link = known and known.figure("link_bytes_per_s_one_way")
-    return link * max(1, 2 * known.torus_dims) if known and link else None
+    if not known or not link:
+        return None
+    return link * max(1, 2 * known.torus_dims) + (known.figure("chip_bytes_per_s_one_way") or 0.0)
 
 
 def same_tiles(m: Measurement, other: Measurement) -> bool:

@@ -170,6 +170,7 @@ def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str], every: boo
         beside_published,
         cost_source_notes,
         exchange_notes,
+        gather_notes,
         max_length_notes,
         memory_notes,
         packing_notes,
@@ -188,6 +189,7 @@ def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str], every: boo
         *exchange_notes(run.measurements),
         *cost_source_notes(shown),
         *plausibility_notes(run.measurements),
+        *gather_notes(shown.measurements),
         *memory_notes(run.measurements),
         *search_notes(run.searches),
     ]:

@@ -69,8 +69,8 @@ class MeshPlacement:
     @cached_property
     def hop_costs(self) -> dict[str, Hops]:
         """Seconds and bytes/s of every hop of every axis. Links add their latency, and transfers that share a link
-        divide its rate; the network's latency is not published and not counted. A hop between the cores of a chip takes
-        as long as a hop over a link.
+        divide its rate; the network's latency is not published and not counted. A hop between the devices of a chip has
+        the rate of the profile, or of a link where it has none, and the latency of a link.
 
         Raises:
             BadInput: the profile lacks the rate of its links, or of the network that the mesh crosses.
@@ -85,9 +85,11 @@ class MeshPlacement:
                 f"{self.target}. Try a target of one slice, or --hardware with a profile that has this figure."
             )
         latency_s = hardware.figure("hop_latency_s") or 0.0
+        within = hardware.figure("chip_bytes_per_s_one_way") or link
 
         def rates(crossed: HopPath) -> np.ndarray:
-            return np.where(crossed.network, network or link, link / np.maximum(crossed.sharing, 1))
+            over = np.where(crossed.links > 0, link / np.maximum(crossed.sharing, 1), within)
+            return np.where(crossed.network, network or link, over)
 
         def latencies(crossed: HopPath) -> np.ndarray:
             return np.where(crossed.network, 0.0, latency_s * np.maximum(crossed.links, 1))
@@ -128,9 +130,14 @@ class MeshPlacement:
 
     def _spread(self, axes: tuple[str, ...]) -> Spread | None:
         """The spread over devices that share their places on all other axes. Such groups are equal, so the first group
-        represents all. On a side of the torus that wraps around and is as long as the box, gathered data arrives from
-        both directions, otherwise from one. Groups with interleaved devices share links, as do the cores of a chip that
-        belong to different groups."""
+        represents all. On a side of the torus that wraps around and is as long as the box, data arrives from both
+        directions, otherwise from one. Groups with interleaved devices share links, as do the cores of a chip that
+        belong to different groups.
+
+        TPU compilers gather over all sides at once only where the devices follow the torus (`follow_torus`). In any
+        other order they gather round one ring or, over a whole slice whose links make that faster, sum arrays that are
+        zero but for a device's part (libtpu 0.0.42: benchmarks/gather_order.py).
+        """
         names, sizes = zip(*self.mesh, strict=True)
         grid = np.array(self.order).reshape(sizes)
         group = grid[tuple(slice(None) if name in axes else 0 for name in names)].reshape(-1)
@@ -142,15 +149,26 @@ class MeshPlacement:
         if math.prod(map(len, sides)) * cores != len(group):
             return None
         between = self.target.hardware.devices_per_chip / cores
-        ways, load = 0.0, 0.0
-        for side, at in enumerate(sides):
-            if len(at) == 1:
-                continue
-            stride = (at[1] - at[0]) * between
-            closed = self.target.wrap[side] and (at[1] - at[0]) * len(at) == self.target.shape[side] and len(at) > 2
-            ways += (2 if closed else 1) / stride
-            load = max(load, len(at) / (8 if closed else 4) * stride)
-        return Spread(ways, load) if ways else None
+        wide = [
+            BoxSide(
+                length=len(at),
+                stride=(at[1] - at[0]) * between,
+                closed=self.target.wrap[side] and (at[1] - at[0]) * len(at) == self.target.shape[side] and len(at) > 2,
+            )
+            for side, at in enumerate(sides)
+            if len(at) > 1
+        ]
+        if not wide:
+            return None
+        ways = sum((2 if side.closed else 1) / side.stride for side in wide)
+        load = max(side.length / (8 if side.closed else 4) * side.stride for side in wide)
+        alike = all(side.closed for side in wide) or all(side.length == 2 for side in wide)
+        if alike and len(wide) <= self.target.hardware.gather_dims and follow_torus([p.coords for p in places]):
+            return Spread(ways, load, ways)
+        cycle = len(wide) > 1 and any(side.length % 2 == 0 for side in wide)
+        ring = (2 if cycle or wide[0].closed else 1) / max(side.stride for side in wide)
+        whole = len(group) == self.target.slice_devices
+        return Spread(ways, load, None if whole and ways / 2 > ring else ring)
 
     def cross_slice_fraction(self, axis: str) -> float:
         """The fraction of an all-to-all along an axis that leaves its slice: for each device the share of other devices
@@ -159,6 +177,24 @@ class MeshPlacement:
         slices = np.array([position.slice for position in self.target.positions])[grid]
         others = np.stack([np.roll(slices, by, line) != slices for by in range(1, grid.shape[line])])
         return float(others.mean(0).sum())
+
+
+class BoxSide(NamedTuple):
+    """A side of a box of chips: chips, the number of groups of devices that share its links, and whether its links
+    close a ring."""
+
+    length: int
+    stride: float
+    closed: bool
+
+
+def follow_torus(coords: Sequence[tuple[int, ...]]) -> bool:
+    """Whether chips are in the order of their coordinates, with the sides of the torus in any order, each ascending."""
+    sides = range(len(coords[0]))
+    return any(
+        all(a <= b for a, b in itertools.pairwise([tuple(at[side] for side in order) for at in coords]))
+        for order in itertools.permutations(sides)
+    )
 
 
 def is_torus(target: Target) -> bool:

@@ -25,6 +25,7 @@ FIGURES = (
     "hbm_bytes_per_s",
     "achievable_hbm_bytes_per_s",
     "link_bytes_per_s_one_way",
+    "chip_bytes_per_s_one_way",  # between the devices of a chip
     "hop_latency_s",
     "collective_latency_s",
     "network_bytes_per_s_one_way",
@@ -43,6 +44,8 @@ class Hardware:
     devices_per_chip: int
     devices_per_host: int
     torus_dims: int  # 0: a switch joins any two devices
+    gather_dims: int  # sides of the torus over which its compiler gathers at once, at most
+    summed: tuple[str, ...]  # collectives that its compiler runs as an all-reduce, of twice the bytes
     wrap: str | None  # which axes of a slice close to a ring: axes as long as the pod's, or all where all are 4n long
     host: tuple[int, ...]  # chips on each axis of the torus: of a host, and of a pod
     pod: tuple[int, ...]
@@ -103,7 +106,7 @@ class Hardware:
             raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].description}.")
         given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
         figures, sources = _figures(path, content.get("figures") or {})
-        given |= {name: tuple(given[name]) for name in ("device_kinds", "aliases", "host", "pod")}
+        given |= {name: tuple(given[name]) for name in ("device_kinds", "aliases", "summed", "host", "pod")}
         given |= {"name": given["name"] or path.stem, "slices": tuple(map(parse_shape, given["slices"]))}
         for name, axes in (
             *((name, given[name]) for name in ("host", "pod")),
@@ -159,6 +162,8 @@ FIELDS = {
     "devices_per_chip": ProfileField(1, _count(1, 8), "a number from 1 to 8"),
     "devices_per_host": ProfileField(1, _count(1), "a positive integer"),
     "torus_dims": ProfileField(0, _count(0, 3), "a number of dimensions, at most 3"),
+    "gather_dims": ProfileField(3, _count(1, 3), "a number of dimensions, from 1 to 3"),
+    "summed": ProfileField([], _names, "a list of collectives, such as [reduce-scatter]"),
     "wrap": ProfileField(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
     "host": ProfileField([], _axes, "a list of positive integers"),
     "pod": ProfileField([], _axes, "a list of positive integers"),

@@ -5,7 +5,9 @@
   rotation of the first round, which no barrier precedes, is merged;
 - narrowing: an array that is rounded to bfloat16 after a transfer is rounded before it;
 - widening: a CPU sends bfloat16 as float32;
-- reduce-scatter as all-reduce: a TPU sums everything on all devices and keeps a part, for twice the bytes.
+- reduce-scatter as all-reduce: a TPU sums everything on all devices and keeps a part, for twice the bytes;
+- all-gather as all-reduce: a TPU sums arrays that are zero but for a device's part, for twice the bytes
+  (`hardware.links.Spread`).
 
 A change that none of these explains is `unexplained`, and a test fails where it appears.
 """
@@ -27,12 +29,17 @@ def rewrites(workload: Workload, program: Transfers, found: Iterable[Collective]
     """
     compiled: Counter[tuple[str, int, int]] = Counter()
     named: list[Rewrite] = []
+    halved = Counter[tuple[str, int]]()
+    for (opcode, elements, _), times in program.items():
+        halved[opcode, elements] += times
     for each in found:
         key = each.opcode, each.elements, ITEM_BYTES[each.dtype]
-        half = ("reduce-scatter", each.elements // 2)
-        if each.opcode == "all-reduce" and any(known[:2] == half for known in program):
+        halves = [(opcode, each.elements // 2) for opcode in ("reduce-scatter", "all-gather")]
+        half = next((half for half in halves if halved[half] >= each.times), None)
+        if each.opcode == "all-reduce" and half:
+            halved[half] -= each.times
             key = (*half, key[2])
-            named.append(Rewrite("reduce-scatter as all-reduce", each.times, each.sent_bytes // 2 * each.times))
+            named.append(Rewrite(f"{half[0]} as all-reduce", each.times, each.sent_bytes // 2 * each.times))
         compiled[key] += each.times
     for opcode, elements in sorted({key[:2] for key in [*program, *compiled]}):
         sizes = {size: (program.get((opcode, elements, size), 0), compiled[opcode, elements, size]) for size in (2, 4)}

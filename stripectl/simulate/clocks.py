@@ -330,7 +330,7 @@ class SimulatedComm:
             return ready
         _, latency_s = self.machine.hop(axis, self.size(axis), 1)
         per_s, ways = (
-            self.machine.gather_bandwidth({axis: self.size(axis)}),
+            self.machine.received_bytes_per_s(opcode, {axis: self.size(axis)}),
             self.machine.ring_directions(axis, self.size(axis)),
         )
         far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil(hops / ways) * latency_s.max()
@@ -356,7 +356,7 @@ class SimulatedComm:
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
         rate, latency, ways = rates.min(), latencies.max(), self.machine.ring_directions(axis, size)
-        gathered = self.machine.gather_bandwidth({axis: size})
+        gathered = self.machine.received_bytes_per_s("all-reduce", {axis: size})
         ring = 2 * ((size - 1) * leaf.nbytes / size / gathered + math.ceil((size - 1) / ways) * latency)
         far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)

@@ -74,6 +74,7 @@ class CostModel:
     cost_source: CostSource
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     blocking: Sequence[str] = ()  # collectives that the compiler runs without compute, in every pass
+    summed: Sequence[str] = ()  # collectives that the compiler runs as an all-reduce, of twice the bytes
     hops: Mapping[str, Hops] = field(default_factory=dict)
     torus: bool = False  # devices that are not neighbours send through the devices between them
     collective_latency_s: float = 0.0  # of a collective over an axis, before its first byte moves
@@ -131,11 +132,17 @@ class CostModel:
         """The spread of a collective over axes on the links, where it is known."""
         return self.collective_spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
 
-    def gather_bandwidth(self, axes: Mapping[str, int]) -> float:
+    def received_bytes_per_s(self, opcode: str, axes: Mapping[str, int]) -> float:
         """Bytes/s at which a device receives the data of an all-gather, a reduce-scatter or an all-reduce over axes."""
-        if found := self.collective_spread(axes):
-            return found.ways * self.link_bytes_per_s_one_way
-        return self.collective_bandwidth(axes) * min(self.ring_directions(axis, size) for axis, size in axes.items())
+        found, link = self.collective_spread(axes), self.link_bytes_per_s_one_way
+        if found and opcode == "all-gather" and found.gathered is None:
+            return 1 / (2 / (found.ways * link) + 1 / self.memory_bytes_per_s)  # zeros are written first
+        summed = opcode in self.summed
+        if found:
+            together = found.ways if summed or opcode == "all-reduce" else found.gathered or found.ways
+            return together * link / (2 if summed else 1)
+        ways = min(self.ring_directions(axis, size) for axis, size in axes.items())
+        return self.collective_bandwidth(axes) * ways / (2 if summed else 1)
 
     def collective_bandwidth(self, axes: Mapping[str, int]) -> float:
         """Bytes/s of an all-gather, a reduce-scatter or an all-reduce round axes: the rate of the slowest hop. Between
@@ -152,6 +159,7 @@ class CostModel:
         close the axis to a ring of equal hops (Austin et al. 2025, How to Scale Your Model, section 3), otherwise one,
         because each device then has one link."""
         rates, latencies = self.hop(axis, size, 1)
+        rates = np.minimum(rates, self.link_bytes_per_s_one_way)  # hops within a chip may be faster
         alike = all((hops == hops[0]).all() for hops in (rates, latencies))
         return 2 if self.torus and size > 2 and alike else 1
 

@@ -70,6 +70,9 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         left_out="; ".join(filter(None, [known.left_out, *unknown])),
         slower_hops={axis: hop for axis, hop in slower.items() if hop} or None,
     )
+    spreads = placement.collective_spreads if placement else {}
+    sums = ("+".join(sorted(axes)) for axes, each in spreads.items() if each.gathered is None)
+    source = replace(source, summed_gathers=tuple(sums))
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
     return replace(
         machine,
@@ -79,7 +82,8 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         memory_bytes_per_s=memory,
         collective_latency_s=hardware.figure("collective_latency_s") or 0.0,
         hops=hops,
-        collective_spreads=placement.collective_spreads if placement else {},
+        collective_spreads=spreads,
+        summed=hardware.summed,
         cost_source=source,
     )
 

@@ -160,12 +160,12 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
 
 
 def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
-    """Seconds of a collective over the devices of its axes, at the rate of `CostModel.gather_bandwidth`."""
+    """Seconds of a collective over the devices of its axes, at the rate of `CostModel.received_bytes_per_s`."""
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
     rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
     crossed = sent.nbytes * (sent.links if machine.torus else 1.0)
-    each_s = crossed / machine.gather_bandwidth(axes) + rounds * latency_s
+    each_s = crossed / machine.received_bytes_per_s(sent.opcode, axes) + rounds * latency_s
     return sent.times * (machine.collective_latency_s + each_s)
 
 

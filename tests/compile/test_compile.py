@@ -110,6 +110,17 @@ def test_compiled_bytes_are_the_simulated_after_named_rewrites(
 
 
 @needs
+def test_a_tpu_sums_where_a_gather_does_not_follow_its_torus(compilers: CompilerPool) -> None:
+    target, plan = "v5p:4x4x4", "all_gather/striped/xla@ring=64,tile=256"
+    found = compile_case(case(plan, target, BOTH), parse_target(target), compilers)
+    assert found.compiled_program, found.reason
+    sent = 63 * 4 * 128 * 2**14 // 64 * 2  # K or V, and the gradient of each
+    rewrites = {each.name: (each.transfers, each.bytes) for each in found.compiled_program.rewrites}
+    assert rewrites == {"all-gather as all-reduce": (2, 2 * sent), "reduce-scatter as all-reduce": (2, 2 * sent)}
+    assert found.bytes == {"all-reduce": 8 * sent}
+
+
+@needs
 def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycles(compilers: CompilerPool) -> None:
     found = compile_case(case(RING, "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
     assert found.compiled_program and found.cost_source

@@ -73,7 +73,7 @@ def test_layers_have_the_masks_of_their_family(tmp_path: Path) -> None:
     [
         ("gemma3-27b", {"attention": "softmax", "heads": 32, "kv_heads": 16, "head_dim": 128, "vocabulary": 262208}),
         ("gpt-oss-120b", {"feed_forward": 4 * 2880, "head_dim": 64}),
-        ("DeepSeek-V3", {"kv_heads": 128, "head_dim": 192, "v_head_dim": 128, "feed_forward": 9 * 2048}),
+        ("deepseek-v3", {"kv_heads": 128, "head_dim": 192, "v_head_dim": 128, "feed_forward": 9 * 2048}),
         ("qwen3-next-80b-a3b", {"attention": "LLLS", "recurrence": "gdn", "linear_heads": (32, 16, 128, 128)}),
         ("kimi-linear-48b-a3b", {"attention": "LLLS" * 6 + "LLS", "head_dim": 192, "v_head_dim": 128}),
         ("mamba-codestral-7b", {"recurrence": "mamba2", "heads": 128, "key_heads": 8, "v_head_dim": 64}),

@@ -91,7 +91,7 @@ PUBLISHED = {
     "OLMo-7B": Published(decoder("olmo", 4096, 11008, 32, 32, 32, 50304), 6_888_095_744),
     "OLMo-2-7B": Published(decoder("olmo2", 4096, 11008, 32, 32, 32, 100352), 7_298_617_344),
     "Olmo-3-7B": Published(decoder("olmo3", 4096, 11008, 32, 32, 32, 100278, sliding_window=4096), 7_298_011_136),
-    "DeepSeek-V3": Published(  # its report: 671 billion
+    "deepseek-v3": Published(  # its report: 671 billion
         decoder("deepseek_v3", 7168, 18432, 61, 128, 128, 129280, moe_intermediate_size=2048, n_routed_experts=256)
         | {"n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3, "num_nextn_predict_layers": 1}
         | {"kv_lora_rank": 512, "q_lora_rank": 1536, "v_head_dim": 128, "qk_nope_head_dim": 128}

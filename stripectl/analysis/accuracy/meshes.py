@@ -1,12 +1,15 @@
-"""Meshes of a training step, simulated and compared with MaxText's measured step times
+"""Meshes of a training step, simulated and compared with the step times that MaxText measured
 (`profiles/published/maxtext.csv`).
 
 The command of MaxText PR 4836 sets neither tiles nor rematerialisation, so both have the values of its base.yml (commit
 0998c01c1): tiles of 512x512, and `remat_policy: full`, which runs attention forward twice. JAX places its meshes on the
 chips (`jax.experimental.mesh_utils.create_device_mesh`; it splits sides of the torus where a mesh needs that, and the
 axis `context` comes before `context_usp_ulysses`): hops of its rings of 8 and of 32 devices share links, and
-stripectl's do not. Its ring (`ring_attention_kernel.py`, commit 0eccf594) sends dK and dV, in float32, after the tiles
-of a round have been added to them, at the end of a scanned body: no tiles run during these hops.
+stripectl's do not, and meshes of 8x8 and 32x2 do not follow the torus, so the compiler gathers their parameters by an
+all-reduce (a layer with MaxText's shardings, compiled on these four meshes, gathers on 64x1 and 16x4 and sums on the
+others). Gradients are summed in bfloat16. Its ring (`ring_attention_kernel.py`, commit 0eccf594) sends dK and dV, in
+float32, after the tiles of a round have been added to them, at the end of a scanned body: no tiles run during these
+hops.
 
 Not modelled: its backward kernel is fused (five matmuls per tile, stripectl's has seven; both run on one of a chip's
 two cores) and writes a float32 dQ for each column of tiles, which is summed afterwards; its ring makes N hops of K/V,
@@ -29,6 +32,7 @@ from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
 from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
+from stripectl.simulate.step_work import StepTransfer
 from stripectl.simulate.training_step import simulated_step_model
 from stripectl.util.files import data_folder
 
@@ -98,7 +102,13 @@ def simulated_step_s(plan: Plan, seq_len: int) -> float:
     assert known
     machine = table_cost_model(target.hardware, workload, plan, known, as_jax_lays_it(plan))
     machine = replace(machine, exposed=EXPOSED)
-    return simulated_step_model(workload, plan, target.hardware, [machine]).timed().seconds
+    model = simulated_step_model(workload, plan, target.hardware, [machine])
+    return replace(model, sent=[(in_maxtext(each), hides) for each, hides in model.sent]).timed().seconds
+
+
+def in_maxtext(sent: StepTransfer) -> StepTransfer:
+    """A transfer of a step in MaxText, which sums gradients in bfloat16."""
+    return sent._replace(nbytes=sent.nbytes / 2) if sent.opcode == "reduce-scatter" else sent
 
 
 def mesh_orders() -> list[MeshOrder]:
