@@ -108,6 +108,7 @@ def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
 
 def test_the_exposed_hop_has_a_label_where_there_is_room() -> None:
     chart = shown(TRACE)["timeline"]
+    assert chart
     first, second = chart["lanes"]
     assert first["label"] is None
     assert (second["label"]["at"], second["label"]["end"]) == (0.0, 0.5)
