@@ -51,7 +51,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrations of seconds, not minutes."""
     monkeypatch.setattr("stripectl.simulate.calibration.BLOCKS", (256, 512))
     monkeypatch.setattr("stripectl.simulate.calibration.HELD_OUT", 384)
-    monkeypatch.setattr("stripectl.runner.tuning.tile_timing.BLOCK_ROWS", 512)
+    monkeypatch.setattr("stripectl.measure.block_sampler.BLOCK_ROWS", 512)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ something new is known, and return a `SearchOutcome`.
 import statistics
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from stripectl.results.backend import Arms
 from stripectl.statistics.intervals import ratio_interval
 
 HOPELESS = 2.0  # times the best prior: no kernel makes up for this factor
@@ -26,28 +26,6 @@ RUNS_OF_LAST_ARM = 3  # full runs of the last candidate: with fewer it has no in
 MAX_TIME_SHARE = (
     0.3  # of the time of an exhaustive search, so that a race pays; but two candidates can always be compared
 )
-
-
-class Arms(Protocol):
-    """Candidates that can be run."""
-
-    @property
-    def prior_s(self) -> Sequence[float | None]:
-        """By candidate, a time that is known before it runs, in any unit, or None."""
-        ...
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds that devices have run so far, including warm-up."""
-        ...
-
-    def pull_short(self, index: int) -> float | None:
-        """The time of a full run by a short run, the first of which is the warm-up; None: it is refused or fails."""
-        ...
-
-    def pull_full(self, index: int) -> float | None:
-        """Seconds of a full run, after a warm-up run; None: it is refused or fails."""
-        ...
 
 
 @dataclass
