@@ -17,6 +17,7 @@ import click
 from click.core import ParameterSource
 
 from stripectl.errors import BadInput
+from stripectl.runner.options import RequestOptions
 from stripectl.util.files import load_yaml, unknown_name
 
 MAX_RUNS = 1000
@@ -25,7 +26,7 @@ SUITE_KEYS = ("about", "given", "runs")
 COMMAND_KEYS = ("output", "history", "as_json", "all_plans", "wide", "quiet", "resume", "dry_run", "profile")
 
 
-def suite_runs(path: Path) -> list[dict[str, Any]]:
+def suite_runs(path: Path) -> list[RequestOptions]:
     """The options of every run in a suite for the current command.
 
     Raises:
@@ -43,7 +44,7 @@ def suite_runs(path: Path) -> list[dict[str, Any]]:
         for name, value in context.params.items()
         if context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
     }
-    found = []
+    found = list[RequestOptions]()
     for number, run in enumerate(listed, 1):
         where = f"run {number} of the suite {path}"
         words = list(_words({**alone, **given, **run}, context.command, where))
@@ -51,7 +52,7 @@ def suite_runs(path: Path) -> list[dict[str, Any]]:
             params = context.command.make_context(context.info_name, words).params
         except click.ClickException as error:
             raise BadInput(f"{where}: {error.format_message()}") from error
-        found.append({**params, **said})
+        found.append(RequestOptions.of({**params, **said}))
     return found
 
 

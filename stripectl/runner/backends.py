@@ -1,5 +1,6 @@
 """The backends of a command: plans are simulated, compiled ahead of time, or measured on the local devices."""
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -212,6 +213,11 @@ def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[
         yield from found()
         raise
     yield from found()
+
+
+def run_one_by_one(backend: Backend, cases: Sequence[Case]) -> Iterator[Event]:
+    """The cases one by one, so that each of many gets its limits and its scaling."""
+    return itertools.chain.from_iterable(backend.run([case]) for case in cases)
 
 
 def with_static_facts_once(case: Case, target: Target) -> Case:

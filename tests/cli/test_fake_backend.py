@@ -110,8 +110,8 @@ def test_tune_tiles_runs_its_candidates_where_their_devices_are(here: Path, stra
     assert run(*asked, *TILES) == 0
     assert tiles()["256x128"] == ("measured", "ok", 3) and set(tiles()) == {"64x64", "128x128", "256x128"}
     assert tiles("forward-backward").keys() == tiles().keys()
-    best = {m.plan.tile for m in Run.load(Path("run")).measurements if m.workload.passes == "forward-backward"}
-    assert str(next(iter(best))) == "256x128"
+    backward = [m.plan for m in Run.load(Path("run")).measurements if m.workload.passes == "forward-backward"]
+    assert {str(plan.tile) for plan in backward} == {"256x128", "64x64"}  # the best of the forward pass, and the usual
 
 
 def test_tune_tiles_times_tiles_where_plans_cannot_run(here: Path) -> None:

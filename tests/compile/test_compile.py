@@ -28,8 +28,9 @@ from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LoopCopies
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
-from stripectl.runner.bench import Request, bench_cases
+from stripectl.runner.cases import bench_cases
 from stripectl.runner.max_length import length_step, max_length_cases, search_max_length
+from stripectl.runner.request import Request
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate

@@ -19,7 +19,8 @@ from stripectl.results.backend import finals
 from stripectl.results.environment import cores
 from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run, newest_run
-from stripectl.runner.bench import Request, bench
+from stripectl.runner.bench import bench
+from stripectl.runner.request import Request
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")

@@ -23,7 +23,8 @@ from stripectl.results.devices import DeviceGroup
 from stripectl.results.environment import PACKAGES, environment, version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, with_devices_found
-from stripectl.runner.bench import bench_cases, compiling, run_search
+from stripectl.runner.cases import bench_cases, compiling
+from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
 from stripectl.runner.tuning.evaluators import (
