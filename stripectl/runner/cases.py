@@ -44,7 +44,7 @@ def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[
 def one_device(request: Request, place: LocalTarget, wanted: Sequence[Case]) -> list[Case]:
     """The single-device flash-style baseline of every workload and set of flags: with the kernel and tiles of its first
     plan, where that has tiles."""
-    found = []
+    found = list[Case]()
     for workload, flags in itertools.product(request.workloads, request.flags):
         alike = (case for case in wanted if case.workload == workload and (case.flags or {}) == flags)
         first = next((case for case in alike if case.is_ready), None)

@@ -171,7 +171,7 @@ class DatasheetOnly:
     kind: str  # of hardware
 
     def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
-        made = []
+        made = list[Measurement]()
         for case in cases:
             made += finals(self.simulated.run([case]))
             yield made[-1]

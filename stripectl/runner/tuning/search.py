@@ -36,7 +36,7 @@ from stripectl.runner.tuning.evaluators import (
     TimeTiles,
 )
 from stripectl.util import disk_cache
-from stripectl.util.json import JsonObject
+from stripectl.util.json import JsonObject, is_list
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster
 
@@ -63,11 +63,10 @@ def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
     tuning = replace(tuning, request=request.resolve_for(place))
     key = tuning_key(tuning, place, backends.discovered)
     known = disk_cache.load(key) if request.use_cache and not request.previous else None
-    cached = isinstance(known, list)
-    if cached:
+    if cached := is_list(known):
         yield Notice("from the cache of an earlier search with the same versions and flags (--no-cache: search again)")
     made: dict[tuple[str, ...], Measurement] = {}
-    stored = (Final(Measurement.from_json(each)) for each in known) if cached else ()
+    stored = [Final(Measurement.from_json(each)) for each in known] if is_list(known) else []
     for event in stored if cached else with_best_mesh(tuning, backends):
         if isinstance(event, Final):
             made[event.measurement.identity] = event.measurement

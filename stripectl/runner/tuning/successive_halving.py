@@ -32,8 +32,8 @@ MAX_TIME_SHARE = (
 class SearchOutcome:
     """The result of a search: the remaining candidates, fastest first, and the samples of all that ran."""
 
-    left: list[int] = field(default_factory=list)
-    samples_s: dict[int, list[float]] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list[int])
+    samples_s: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
     separated: bool = False  # whether the first is faster than the other remaining candidates, at 95 %
 
     @property
