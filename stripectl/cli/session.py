@@ -5,7 +5,7 @@ import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,7 +96,7 @@ def largest_shown(run: "Run") -> tuple["Run", list[str]]:
 
 
 @contextlib.contextmanager
-def run_of_command(output: OutputOptions, by: str = "key") -> Iterator["RunWriter"]:
+def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWriter", None, None]:
     """The run of this command: a new run, or with --resume the run to continue."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
@@ -133,7 +133,7 @@ def finish(
 
     run, page = kept.run, kept.folder / REPORT
     if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
-        run.environment["warnings"] = []
+        run.environment["warnings"] = list[str]()
     found = run.recommendation = recommend(run)
     if found and (cluster := cluster_here()):
         cluster.recommended = str(found.plan)
@@ -146,7 +146,7 @@ def finish(
     every = output.all_plans or not screen.is_terminal
     show_run(run, screen, run if output.all_plans else shown, () if output.all_plans else notes, every)
     show_traces(run, kept.folder, screen)
-    for warning in (*run.environment["warnings"], *noise_warnings(run.measurements)):
+    for warning in (*map(str, run.environment["warnings"]), *noise_warnings(run.measurements)):
         screen.print(f"warning {warning}", markup=False)
     unsaved.append(write_outputs(run, kept.folder, output, screen))
     for error in filter(None, unsaved):

@@ -94,7 +94,7 @@ def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[s
     from stripectl.core.workload import DTYPE_BYTES
     from stripectl.hardware.profile import min_hiding_rows
 
-    lines, shares = [], sizes.heads // sizes.kv_heads
+    lines, shares = list[str](), sizes.heads // sizes.kv_heads
     for dtype, size in DTYPE_BYTES.items():
         for share, what in ((1.0, "full mask, or contiguous causal"), (0.5, "causal, striped or zigzag")):
             for group, heads in ((1, "MHA"), (shares if shares > 1 else 4, "GQA")):

@@ -140,8 +140,9 @@ def best_candidates(run: "Run") -> tuple["Run", list[str]]:
     """(the run with the best candidates of each workload, among those known best; lines on the other candidates)."""
     from stripectl.analysis.ranking import rankings
     from stripectl.results.labels import workload_label
+    from stripectl.results.measurement import Measurement
 
-    ranked, kept, lines = rankings(run.measurements), [], list[str]()
+    ranked, kept, lines = rankings(run.measurements), list[Measurement](), list[str]()
     for work in dict.fromkeys(m.workload for m in run.measurements):
         every = [m for m in run.measurements if m.workload == work]
         timed = [m for m in every if m.status == "ok"]

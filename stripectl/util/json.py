@@ -12,6 +12,11 @@ def is_mapping(value: object) -> TypeGuard[dict[Any, Any]]:
     return isinstance(value, dict)
 
 
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether a value of a record is a list or a tuple."""
+    return isinstance(value, list | tuple)
+
+
 def is_list(value: object) -> TypeGuard[list[Any]]:
     """Whether a value from a file is a list."""
     return isinstance(value, list)

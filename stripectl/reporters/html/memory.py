@@ -171,7 +171,7 @@ def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
 
 def _bars(members: Sequence[Measurement], size: float) -> ChartRow:
     drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MAX_BARS]
-    bars, names = [], short_labels(drawn)
+    bars, names = list[ChartRow](), short_labels(drawn)
     for at, m in enumerate(drawn):
         words = nbytes(m.peak_bytes) + " ✕" * (m.status != "ok")
         bars.append(bar(at, names[id(m)], m, (m.peak_bytes or 0) / size, words, best=at == 0 and m.status == "ok"))
