@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from stripectl.core.method import Method
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
-from stripectl.results.backend import Event, Final, Partial
+from stripectl.results.backend import Backend, Event, Final, Partial
 from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET, CostOrigin, CostSource
 from stripectl.results.devices import DeviceGroup
@@ -142,7 +141,7 @@ class FakeBackends:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    @cached_property
+    @property
     def place(self) -> LocalTarget:
         target = parse_target("cpu:8" if self.request.target == "local" else self.request.target, self.request.hardware)
         if target.hardware.kind != "cpu":
@@ -155,7 +154,7 @@ class FakeBackends:
     def simulated(self, place: LocalTarget, explains: bool = True) -> FakeBackend:
         return self.backend("simulated")
 
-    def compiled(self, place: LocalTarget) -> FakeBackend:
+    def compiled(self, place: LocalTarget) -> Backend:
         return self.backend("compiled")
 
     def measured(self, place: LocalTarget) -> FakeBackend:
