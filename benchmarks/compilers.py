@@ -25,7 +25,8 @@ from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import version
 from stripectl.results.measurement import Measurement
-from stripectl.runner.bench import Request, bench_cases
+from stripectl.runner.cases import bench_cases
+from stripectl.runner.request import Request
 from stripectl.util.files import write_atomically
 from stripectl.util.units import duration, nbytes
 

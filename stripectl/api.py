@@ -13,10 +13,10 @@ devices belong to workers.
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from stripectl.analysis.comparison import Comparison, compare_runs
 from stripectl.analysis.recommendation import recommend
@@ -160,20 +160,24 @@ def request_options(told: Mapping[str, object]) -> RequestOptions:
     return RequestOptions(**{name: _as_typed(name, value) for name, value in plain.items()})
 
 
+def is_several(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
 def _as_typed(name: str, value: Any) -> Any:
     """A value as it would be typed on the command line: a comma-separated text, or one text per repetition."""
-    several = isinstance(value, Sequence) and not isinstance(value, str)
+    several = list(map(str, value)) if is_several(value) else None
     if name in REPEATED:
-        return tuple(map(str, value)) if several else (str(value),)
-    if several:
-        return ",".join(map(str, value))
+        return (str(value),) if several is None else tuple(several)
+    if several is not None:
+        return ",".join(several)
     return value if isinstance(value, bool) or name in NUMBERS else str(value)
 
 
 @contextlib.contextmanager
 def run_of_function(
     name: str, told: Mapping[str, object], output: str | Path | None, resume: bool = False, by: str = "key"
-) -> Iterator[RunWriter]:
+) -> Generator[RunWriter, None, None]:
     """The run that a function makes or continues, in its folder or in a temporary folder."""
     if resume and output is None:
         raise BadInput("cannot resume a run without its folder. Try output='FOLDER'.")
@@ -193,7 +197,7 @@ def with_previous(request: Request, kept: RunWriter) -> Request:
 
 
 @contextlib.contextmanager
-def progress_display(shown: bool) -> Iterator[Say]:
+def progress_display(shown: bool) -> Generator[Say, None, None]:
     """The progress of a command, on stderr."""
     with interruptible(), ProgressDisplay(not shown) as reporter:
         yield reporter.say

@@ -14,7 +14,7 @@ import pytest
 
 import stripectl
 from stripectl.analysis.comparison import Comparison
-from stripectl.results.backend import Event, Final, finals
+from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.measurement import Measurement
@@ -29,7 +29,7 @@ from tests.support.fake_backend import FakeBackends
 
 PACKAGE = Path(stripectl.__file__).parent
 UNTYPED = re.compile(r"\b(?:dict|Mapping)\[str, Any\]")
-MAX_UNTYPED_LINES = 51  # raw JSON and YAML at the edge, parameters of click, and arguments of Altair's marks
+MAX_UNTYPED_LINES = 49  # raw JSON and YAML at the edge, parameters of click, and arguments of Altair's marks
 # Text of plans comes in by the grammar, the command line, claims, the Python interface, messages to workers, and data.
 READS_PLANS = {
     "core/plan.py",
@@ -76,7 +76,7 @@ class Halved:
 
 
 class HalvedBackends(FakeBackends):
-    def simulated(self, place: object, explains: bool = True) -> Halved:  # type: ignore[override]
+    def compiled(self, place: object) -> Backend:
         return Halved()
 
 
@@ -92,7 +92,7 @@ def counted(compared: Sequence[Comparison]) -> Counter[Verdict]:
 
 @pytest.fixture
 def run_of_backend() -> Run:
-    options = RequestOptions(seqlen="4k", heads=4, head_dim=64, target="v5e:2x2", method="simulated", passes="forward")
+    options = RequestOptions(seqlen="4k", heads=4, head_dim=64, target="v5e:2x2", method="compiled", passes="forward")
     request = parse_request(options)
     found = finals(run_request(request, HalvedBackends(request, quiet), quiet))
     return Run("one", "2026-11-25T20:00:00+00:00", "stripectl bench", {"devices": [], "warnings": []}, found)
@@ -106,7 +106,7 @@ def test_a_backend_an_output_and_a_consumer_of_verdicts_are_one_file_each(run_of
     found = recommend(run_of_backend)
     assert found is not None
     lines = dict(line.split(",", 1) for line in as_csv(found).splitlines())
-    assert lines["plan"] == str(found.plan) and lines["time"].startswith("2.00 s simulated")
+    assert lines["plan"] == str(found.plan) and lines["time"].startswith("2.00 s compiled")
     again = Run.from_json(json.loads(json.dumps(run_of_backend.to_json())), "again")
     verdicts = counted(stripectl.compare(run_of_backend, again, max_regression=0.0))
     assert verdicts == {Verdict.UNCHANGED: len(timed) + 2}

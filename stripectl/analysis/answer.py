@@ -111,7 +111,8 @@ def equal_plans_phrase(equals: Sequence[Measurement], others: Iterable[Measureme
         words.append(f"with tiles of {or_list(tiles)}{also}")
     if len({plan.mesh for plan in (*rivals, *plans) if plan.scheme == plans[0].scheme}) > 1:
         words.append(f"on a mesh of {or_list(list(dict.fromkeys(map(mesh_words, plans))))}")
-    if differs(options_words) and (options := list(dict.fromkeys(filter(None, map(options_words, plans))))):
+    options = list(dict.fromkeys(text for plan in plans if (text := options_words(plan))))
+    if differs(options_words) and options:
         words.append(f"and {or_list(options)}")
     flags = list(dict.fromkeys(filter(None, (flags_text(m.flags).strip() for m in equals))))
     return " ".join([*words, *([f"and {or_list(flags)}"] if flags else [])])
@@ -122,7 +123,7 @@ def schemes_phrase(plans: Sequence[Plan]) -> str:
     by_scheme: dict[str, list[Plan]] = {}
     for plan in plans:
         by_scheme.setdefault(plan.scheme, []).append(plan)
-    names = []
+    names = list[str]()
     for members in by_scheme.values():
         phrase = scheme_phrase(members[0])
         layouts = list(dict.fromkeys(plan.layout for plan in members))

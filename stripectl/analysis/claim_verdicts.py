@@ -85,7 +85,7 @@ def judge_claims(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> li
     """
     several = len(runs) > 1
     known = [each for name, run in runs for each in _known(name, run, several)]
-    judged = []
+    judged = list[Judgement]()
     for claim in claims:
         try:
             judged.append(_judged(claim, known))
@@ -155,7 +155,7 @@ def _nearest(text: str, there: Iterable[str]) -> str:
 
 def _figures(claim: Claim, meant: Sequence[IndexedMeasurement]) -> list[ClaimFinding]:
     """The findings for every measurement that has the figure, and for plans without a time."""
-    found = []
+    found = list[ClaimFinding]()
     for k in meant:
         if k.m.status == "failed" or (k.m.status == "refused" and claim.plans):
             found.append(_without(k))
@@ -180,7 +180,7 @@ def _compared(
     groups: dict[Hashable, list[IndexedMeasurement]] = {}
     for k in plans:
         groups.setdefault((*k.computed, k.m.target, *_parts(k, free)), []).append(k)
-    found = []
+    found = list[ClaimFinding]()
     for members in groups.values():
         beside = [k for k in others if _alike(members[0], k, free)]
         for side in (members, beside):

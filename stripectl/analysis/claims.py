@@ -26,6 +26,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import load_yaml, unknown_name
+from stripectl.util.json import is_list, is_mapping
 
 MAX_CLAIMS = 500
 MAX_CLAIM_CHARACTERS = 300  # of a claim and its fields
@@ -135,7 +136,7 @@ def load_claims(path: Path) -> Claims:
         if key not in ("about", "claims"):
             raise unknown_name(f"key in the claims file {path}:", key, ("about", "claims"))
     listed = content.get("claims")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_CLAIMS:
+    if not is_list(listed) or not 1 <= len(listed) <= MAX_CLAIMS:
         raise BadInput(
             f"the claims file {path} has no list of 1 to {MAX_CLAIMS} claims. Write claims: and one line per claim."
         )
@@ -143,7 +144,7 @@ def load_claims(path: Path) -> Claims:
 
 
 def _claim(number: int, item: Any) -> Claim:
-    fields = item if isinstance(item, dict) else {"claim": item}
+    fields = item if is_mapping(item) else {"claim": item}
     fields = {"on" if key is True else key: value for key, value in fields.items()}  # YAML 1.1 reads `on` as true
     try:
         for key in fields:
@@ -158,7 +159,7 @@ def _claim(number: int, item: Any) -> Claim:
 
 def _line(value: Any, what: str) -> str:
     """A text of a file, in one printable line."""
-    several = value if isinstance(value, list) else [value]
+    several = value if is_list(value) else [value]
     if any(isinstance(each, bool) or not isinstance(each, str | int | float | None) for each in several):
         raise BadInput(f"{what} is not a text.")
     text = " ".join(",".join(str(each) for each in several if each is not None).split())

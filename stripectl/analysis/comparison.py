@@ -7,7 +7,7 @@ programs, a drift within a run, or a throttled clock. Compiled and simulated val
 counts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.statistics.paired_change import MIN_SAMPLES, PairedChange, Samples, holm
 from stripectl.statistics.verdict import Verdict
+from stripectl.util.progress import Say, quiet
 
 MAX_FALSE_ALARMS = 0.05  # probability of one wrong verdict in a whole comparison where nothing has changed
 BUSY_SHARE = 0.5  # share of the cores above which other programs affect every sample
@@ -58,9 +59,7 @@ def matched_measurements(base: Run, new: Run) -> tuple[list[tuple[Measurement, M
     return both, [m for key, m in known.items() if key not in held]
 
 
-def compare_runs(
-    base: Run, new: Run, threshold: float, say: Callable[[str, int, int], None] = lambda *_: None
-) -> list[Comparison]:
+def compare_runs(base: Run, new: Run, threshold: float, say: Say = quiet) -> list[Comparison]:
     """Every measurement of the base, compared with the new run. Changes within `threshold` in either direction count as
     equal; a measurement that the new run lacks is missing, and one without a time there has failed. `say` gets the
     current comparison, the number done, and the total.

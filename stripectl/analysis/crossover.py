@@ -105,7 +105,7 @@ def _named(alike: Sequence[Ranking]) -> Callable[[Measurement], str]:
 
 def _of_run(alike: Sequence[Ranking]) -> list[LengthPoint]:
     name = _named(alike)
-    found = []
+    found = list[LengthPoint]()
     for each in sorted(alike, key=lambda ranking: ranking.workload.seq_len):
         seconds = {name(m): m.median_s or 0.0 for m in each.rivals}
         plans = {name(m): m.printed_plan for m in each.rivals}

@@ -188,7 +188,7 @@ def crossover_phrase(found: Recommendation) -> str:
     first, last = format_length(lengths.first), format_length(lengths.last)
     if not found.crossover:
         return f"no other plan is clearly faster from {first} to {last} tokens ({how})"
-    said = []
+    said = list[str]()
     for change in found.crossover:
         low, high = map(format_length, change.between)
         at = (

@@ -34,7 +34,7 @@ def chain_and_gather(measurements: Iterable[Measurement]) -> list[str]:
         if pair := pair_plans(ranking):
             key = ranking.workload.without("seq_len"), ranking.best.target, ranking.best.method
             groups.setdefault(key, {})[ranking.workload.seq_len] = pair
-    found = []
+    found = list[str]()
     for lengths in groups.values():
         both = dict(sorted(lengths.items()))
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a run may come from anybody
@@ -56,7 +56,7 @@ def pair_plans(ranking: Ranking) -> ChainAndGather | None:
 
 def winner_sentence(both: Mapping[int, ChainAndGather]) -> str:
     """Which of the two is faster at which lengths, and the largest difference."""
-    said = []
+    said = list[str]()
     for name, group in itertools.groupby(both.items(), key=lambda each: faster_plan(each[1])):
         pairs = dict(group)
         most = max(

@@ -35,15 +35,15 @@ class Selector:
         """The selector's meaning when compared with another. It takes the other's scheme where only the other names
         one; and a scheme compared with a layout means this scheme with contiguous shards, such as ring attention
         compared with striped attention."""
-        meant = {}
+        meant = dict[str, str]()
         if "layout" in other.parts and "layout" not in self.parts and "scheme" in self.parts:
             meant["layout"] = "contiguous"
         if "scheme" in other.parts and "scheme" not in self.parts:
-            meant["scheme"] = other.parts["scheme"]
+            meant["scheme"] = str(other.parts["scheme"])
         if not meant:
             return self
         parts, (_, at, options) = {**self.parts, **meant}, self.text.partition("@")
-        return Selector("/".join(parts[name] for name in NAMES if name in parts) + at + options, parts)
+        return Selector("/".join(str(parts[name]) for name in NAMES if name in parts) + at + options, parts)
 
 
 def part(plan: Plan, name: str) -> Any:

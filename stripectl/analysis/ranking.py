@@ -43,7 +43,7 @@ class Ranking:
     rivals: Sequence[Measurement]
     pairs: Sequence[SimulatedAndMeasured]
     alike: Sequence[Measurement] = ()
-    broken: Mapping[str, str] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def best(self) -> Measurement:
@@ -174,7 +174,7 @@ def strength(method: str) -> int:
 
 def simulated_and_measured(measurements: Sequence[Measurement]) -> list[SimulatedAndMeasured]:
     """Every plan that was measured and simulated."""
-    found, measurements = [], indexed(measurements)
+    found, measurements = list[SimulatedAndMeasured](), indexed(measurements)
     for m in measurements:
         other, error = measurements.simulation_of(m), measurements.simulation_error(m)
         if other is not None and error is not None:
@@ -192,8 +192,9 @@ def short_names(measurements: Iterable[Measurement]) -> dict[str, str]:
     """The shortest name that distinguishes each plan from the others: layout, scheme/layout, or the whole plan."""
     plans = {str(m.plan): m.plan for m in measurements if has_time(m)}
     several = {text: plan for text, plan in plans.items() if plan.devices > 1}
-    for short in (lambda plan: plan.layout, lambda plan: f"{plan.scheme}/{plan.layout}"):
-        found = {text: short(plan) for text, plan in several.items()}
+    layouts = {text: plan.layout for text, plan in several.items()}
+    schemes = {text: f"{plan.scheme}/{plan.layout}" for text, plan in several.items()}
+    for found in (layouts, schemes):
         if len(set(found.values())) == len(found):
             break
     else:

@@ -14,7 +14,7 @@ from stripectl.analysis.metrics import Metric, is_timed_here
 from stripectl.results.measurement import Measurement, readable
 from stripectl.results.run import Run
 from stripectl.statistics.change_points import MIN_RUNS, LevelChange, level_changes, relative
-from stripectl.util.json import JsonObject
+from stripectl.util.json import JsonObject, is_list, is_mapping
 
 MAX_NAMED_MARKS = 3  # differences that are named
 MIN_SPAN = 0.1
@@ -149,7 +149,7 @@ def series_key(run: Run, m: Measurement, metric: Metric) -> str:
 
 def machine_key(run: Run) -> str:
     """The machine's accelerators, or the processor where it has none."""
-    devices = [each for each in _list(run.environment.get("devices")) if isinstance(each, Mapping)]
+    devices = [each for each in _list(run.environment.get("devices")) if is_mapping(each)]
     kinds = sorted({str(each.get("kind")) for each in devices if each.get("platform") != "cpu"})
     host = _mapping(run.environment.get("host"))
     return ", ".join(kinds) or f"{host.get('processor', 'an unknown processor')}, {host.get('cores', '?')} cores"
@@ -171,8 +171,8 @@ def surrounding_changes(before: Mapping[str, str], after: Mapping[str, str]) -> 
 
 
 def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
+    return value if is_mapping(value) else {}
 
 
 def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
+    return value if is_list(value) else ()

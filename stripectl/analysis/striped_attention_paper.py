@@ -62,7 +62,7 @@ def published_comparisons(measurements: Iterable[Measurement]) -> list[Published
     method."""
     steps = [m for m in measurements if m.workload.passes == STEP and m.median_s]
     timed = {(m.plan, m.workload, m.target, m.method): m.median_s or 0.0 for m in steps}
-    found = []
+    found = list[PublishedComparison]()
     for m in steps:
         plan, work, hardware = m.plan, m.workload, m.target.hardware
         tensor, ring = plan.size("tensor"), plan.size("ring")

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from stripectl.cli import options, session
+from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here, on_every_host
-from stripectl.cli.output_options import OutputOptions
 from stripectl.cli.suite import suite_runs
 
 
@@ -19,7 +19,7 @@ from stripectl.cli.suite import suite_runs
 @click.option("--resume", is_flag=True, help="Continue the run in --output, without repeating its results.")
 @click.option("--dry-run", is_flag=True, help="Show plans and refusals, and run nothing.")
 @on_every_host
-def command(suite: Path | None, **given: Any) -> int:
+def command(suite: Path | None, dry_run: bool, profile: bool, **given: Any) -> int:
     """Time plans side by side, or the runs of a suite: a YAML file of such options.
 
     On a machine without a ring of devices, tiles are timed here, a ring of 8 is simulated from these times, and the
@@ -43,13 +43,12 @@ def command(suite: Path | None, **given: Any) -> int:
     from stripectl.runner.options import RequestOptions
     from stripectl.runner.parse import check_count, parse_request
 
-    requests = [parse_request(RequestOptions.of(each)) for each in ([given] if suite is None else suite_runs(suite))]
+    asked, output = RequestOptions.of(given), OutputOptions.of(given)
+    requests = [parse_request(each) for each in ([asked] if suite is None else suite_runs(suite))]
     check_count(sum(len(each.workloads) * len(each.plans) * len(each.flags) for each in requests))
     session.note_replaced_parts(workload.model for each in requests for workload in each.workloads)
-    if given["dry_run"]:
-        with ProgressDisplay(given["quiet"]) as reporter:
+    if dry_run:
+        with ProgressDisplay(output.quiet) as reporter:
             found = [case for request in requests for case in dry_run_bench(request, reporter.say, cluster_here())]
-            return session.show_dry_run(
-                found, "to run", f"sampling takes at most {given['time_budget']} (--time-budget)"
-            )
-    return session.run_bench(OutputOptions.of(given), requests, explicit=bool(given["plans"]), profile=given["profile"])
+            return session.show_dry_run(found, "to run", f"sampling takes at most {asked.time_budget} (--time-budget)")
+    return session.run_bench(output, requests, explicit=bool(asked.plans), profile=profile)

@@ -1,11 +1,13 @@
 """`stripectl compare`: two runs, with verdicts for people and for CI."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stripectl.cli.command_options import CommandOptions
 from stripectl.errors import BadInput
 
 if TYPE_CHECKING:
@@ -15,6 +17,16 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path, dir_okay=False)
 DEFAULT_MAX_REGRESSION = {"times": "5%", "schedule": "0%"}
 MAX_SCREEN_ROWS = 1000  # rows on a screen
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(CommandOptions):
+    """The files to write, by their format."""
+
+    junit: Path | None = None
+    markdown: Path | None = None
+    github_benchmark: Path | None = None
+    bencher: Path | None = None
 
 
 def parse_percent(text: str) -> float:
@@ -47,7 +59,9 @@ def parse_percent(text: str) -> float:
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write the table as markdown.")
 @click.option("--github-benchmark", type=FILE, metavar="FILE", help="Write NEW's times for github-action-benchmark.")
 @click.option("--bencher", type=FILE, metavar="FILE", help="Write NEW's times as Bencher Metric Format.")
-def command(base: Path, new: Path, max_regression: str | None, subject: str, **given: Any) -> int:
+def command(
+    base: Path, new: Path, max_regression: str | None, subject: str, allow_different: bool, **given: Any
+) -> int:
     """Compare two runs: verdicts, and an exit code for CI.
 
     BASE and NEW are run.json files, plain or compressed, folders of runs, or reports. Exit code 1: a measurement is
@@ -69,9 +83,9 @@ def command(base: Path, new: Path, max_regression: str | None, subject: str, **g
         found = schedules_table(*runs, threshold)
     else:
         with ProgressDisplay(quiet=False) as reporter:
-            found = times_table(*runs, threshold, given["allow_different"], reporter.say)
+            found = times_table(*runs, threshold, allow_different, reporter.say)
     show_comparison(found)
-    write_files(found, runs[1].measurements, given)
+    write_files(found, runs[1].measurements, FileOptions.of(given))
     return int(any(case.outcome == "failed" for case in found.cases))
 
 
@@ -96,20 +110,18 @@ def show_comparison(found: "ComparisonTable") -> None:
         screen.print(f"{left_out:,} more notes are not shown")
 
 
-def write_files(
-    found: "ComparisonTable", measurements: "Sequence[Measurement]", files: Mapping[str, Path | None]
-) -> None:
+def write_files(found: "ComparisonTable", measurements: "Sequence[Measurement]", files: FileOptions) -> None:
     """Write the requested files, and the summary of a step of GitHub Actions."""
     from stripectl.reporters import ci
     from stripectl.util.files import write_atomically
 
     text = found.markdown()
-    if files["junit"]:
-        ci.write_junit(files["junit"], "stripectl compare", found.cases, found.properties)
-    if files["markdown"]:
-        write_atomically(files["markdown"], text)
-    if files["github_benchmark"]:
-        ci.write_github_benchmark(files["github_benchmark"], measurements)
-    if files["bencher"]:
-        ci.write_bencher(files["bencher"], measurements)
+    if files.junit:
+        ci.write_junit(files.junit, "stripectl compare", found.cases, found.properties)
+    if files.markdown:
+        write_atomically(files.markdown, text)
+    if files.github_benchmark:
+        ci.write_github_benchmark(files.github_benchmark, measurements)
+    if files.bencher:
+        ci.write_bencher(files.bencher, measurements)
     ci.step_summary(text)

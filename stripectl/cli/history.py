@@ -1,17 +1,35 @@
 """`stripectl history`: a metric over commits, and where it changed."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from stripectl.cli.command_options import CommandOptions
 from stripectl.errors import BadInput
+
+if TYPE_CHECKING:
+    from stripectl.results.history import History
 
 METRICS = (
     *("time", "tokens_per_s", "tflops_per_s_per_device", "mfu", "speedup", "overlap", "peak", "sent", "max_rel_error"),
     "tiles",
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesOptions(CommandOptions):
+    """The metric to follow, and the measurements that it is followed over."""
+
+    metric: str
+    plan: str | None = None
+    target: str | None = None
+    passes: str | None = None
+    method: str | None = None
+    last: int | None = None
+    as_json: bool = False
 
 
 @click.command("history")
@@ -25,7 +43,7 @@ METRICS = (
 @click.option("--method", type=click.Choice(["measured", "compiled", "simulated"]), help="Only this method.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the series as JSON.")
-def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: bool, **given: Any) -> None:
+def command(folder: Path | None, runs: tuple[Path, ...], add: bool, **given: Any) -> None:
     """Show a metric over commits, with its change points.
 
     DIR is the folder of a history that --history fills, or $STRIPECTL_HISTORY. The runs of a series have the same plan,
@@ -49,10 +67,10 @@ def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: boo
         return add_runs(history, runs)
     if runs:
         raise BadInput(f"unexpected argument {runs[0]}. To add runs, write stripectl history {folder} --add {runs[0]}")
-    show_series(history, as_json, **given)
+    show_series(history, SeriesOptions.of(given))
 
 
-def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
+def add_runs(history: "History", paths: tuple[Path, ...]) -> None:
     """Add all runs, or none if one cannot be read."""
     from stripectl.results.run import Run
 
@@ -65,21 +83,23 @@ def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
     click.echo(f"{len(runs)} added; {history.path} holds {history.count()} runs")
 
 
-def show_series(history: Any, as_json: bool, metric: str, last: int | None, **given: str | None) -> None:
+def show_series(history: "History", options: SeriesOptions) -> None:
     """Print the requested series, as tables or JSON."""
     from stripectl.analysis.metrics import METRICS
     from stripectl.analysis.series import series_of
     from stripectl.reporters.terminal.history import history_parts
     from stripectl.reporters.terminal.tables import console
 
-    within = {name: value for name in ("plan", "target") if (value := given[name])}
-    equal = {name: value for name, option in (("pass", "passes"), ("method", "method")) if (value := given[option])}
-    every = series_of(history.runs(last, equal=equal, within=within), METRICS[metric])
+    within = {name: value for name, value in (("plan", options.plan), ("target", options.target)) if value}
+    equal = {name: value for name, value in (("pass", options.passes), ("method", options.method)) if value}
+    every = series_of(history.runs(options.last, equal=equal, within=within), METRICS[options.metric])
     if not every:
-        raise BadInput(f"{history.path} holds {history.count()} runs, but none that matches has the metric {metric}.")
-    if as_json:
-        click.echo(json.dumps({"metric": metric, "series": [series.to_json() for series in every]}, indent=1))
+        raise BadInput(
+            f"{history.path} holds {history.count()} runs, but none that matches has the metric {options.metric}."
+        )
+    if options.as_json:
+        click.echo(json.dumps({"metric": options.metric, "series": [series.to_json() for series in every]}, indent=1))
         return
     screen = console()
-    for part in history_parts(every, screen.width, bool(given["plan"])):
+    for part in history_parts(every, screen.width, bool(options.plan)):
         screen.print(part)

@@ -1,6 +1,13 @@
 """`stripectl list`: all names that other commands take."""
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from stripectl.core.model_config import Model
+    from stripectl.core.scheme import Scheme
+    from stripectl.hardware.profile import Hardware
 
 KINDS = ("schemes", "layouts", "kernels", "recurrences", "hardware", "models", "targets")
 
@@ -54,7 +61,7 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
     return [(name if line == lines[0] else "", line) for name, lines in sorted(found.items()) for line in lines]
 
 
-def scheme_summary(scheme) -> list[str]:
+def scheme_summary(scheme: "Scheme") -> list[str]:
     """The capabilities of a scheme, in two lines."""
     from stripectl.core.capabilities import capabilities
 
@@ -63,7 +70,7 @@ def scheme_summary(scheme) -> list[str]:
     return ["; ".join(known[name] for name in names) for names in lines]
 
 
-def hardware_summary(hardware) -> str:
+def hardware_summary(hardware: "Hardware") -> str:
     from stripectl.util.units import nbytes, rate
 
     peak, memory, link = (
@@ -72,7 +79,7 @@ def hardware_summary(hardware) -> str:
     return f"{hardware.kind}: {rate(peak, 'FLOP/s')} bfloat16, {nbytes(memory)}, link {rate(link, 'B/s')} one way"
 
 
-def target_sizes(hardware) -> str:
+def target_sizes(hardware: "Hardware") -> str:
     """The sizes in which a hardware exists, in one line."""
     from stripectl.hardware.profile import format_shape
     from stripectl.hardware.target import Target
@@ -96,7 +103,7 @@ def every_target() -> list[tuple[str, str]]:
     from stripectl.hardware.target import Target
     from stripectl.reporters.terminal.topology import wrap_text
 
-    found, others = [], []
+    found, others = list[tuple[str, str]](), list[tuple[str, str]]()
     for hardware in map(Hardware.load, hardware_names()):
         for target in (Target(hardware, shape) for shape in hardware.slices):
             text = f"{target!s:18}{target.devices:6} devices {target.hosts:5} hosts   wraps around: {wrap_text(target)}"
@@ -106,7 +113,7 @@ def every_target() -> list[tuple[str, str]]:
     return [*others, *found]
 
 
-def model_summary(shape) -> str:
+def model_summary(shape: "Model") -> str:
     from stripectl.results.labels import attention_label
 
     shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"

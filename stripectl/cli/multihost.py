@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stripectl.cli.command_options import HostOptions
 from stripectl.errors import BadInput, StripectlError
 
 if TYPE_CHECKING:
-    from stripectl.workers.hosts import Cluster
+    from stripectl.workers.hosts import Cluster, Hosts
 
 # Environment variables of clusters that start a command on many hosts, and files of a TPU host.
 SIGNS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID", "JOB_COMPLETION_INDEX")
@@ -27,17 +28,18 @@ def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
         from stripectl.workers.worker_group import interruptible
 
         with interruptible():
-            if given["cluster"]:
-                return run_on_ray(body, given)
-            hosts = find_hosts(given["coordinator"], given["num_processes"], given["process_id"])
+            options, run = HostOptions.of(given), functools.partial(body, **given)
+            if options.cluster:
+                return run_on_ray(options.cluster, options, run)
+            hosts = find_hosts(options.coordinator, options.num_processes, options.process_id)
             if hosts is None:
-                return body(**given)
-            return follow_run(hosts, given["quiet"]) if hosts.index else lead_run(hosts, body, given)
+                return run()
+            return follow_run(hosts, options.quiet) if hosts.index else lead_run(hosts, options.quiet, run)
 
     return command
 
 
-def run_on_ray(body: Callable[..., int], given: dict[str, Any]) -> int:
+def run_on_ray(address: str, options: HostOptions, run: Callable[[], int]) -> int:
     """Run the command here, with the devices of a Ray cluster's nodes.
 
     Raises:
@@ -47,20 +49,19 @@ def run_on_ray(body: Callable[..., int], given: dict[str, Any]) -> int:
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.ray_cluster import RayCluster
 
-    address = given["cluster"]
     if address != "ray" and not address.startswith("ray://"):
         raise BadInput(f"cannot join the cluster {address!r} because its kind is not known. Try --cluster ray.")
-    if given["coordinator"] or given["process_id"] is not None:
+    if options.coordinator or options.process_id is not None:
         raise BadInput("--cluster cannot be used with --coordinator or --process-id. Ray knows its nodes.")
     with ExitStack() as stack:
-        with ProgressDisplay(given["quiet"]) as reporter:
+        with ProgressDisplay(options.quiet) as reporter:
             waiting = functools.partial(reporter.say, "wait for Ray nodes")
-            cluster = stack.enter_context(RayCluster(connect(address), given["num_processes"], waiting))
+            cluster = stack.enter_context(RayCluster(connect(address), options.num_processes, waiting))
         click.get_current_context().find_root().obj = cluster
-        return body(**given)
+        return run()
 
 
-def find_hosts(coordinator: str | None, count: int | None, index: int | None) -> Any:
+def find_hosts(coordinator: str | None, count: int | None, index: int | None) -> "Hosts | None":
     """The hosts from options, or from the surrounding cluster; None: only this host.
 
     Raises:
@@ -82,7 +83,7 @@ def has_signs() -> bool:
     return any(name in os.environ for name in SIGNS) or any(Path(path).exists() for path in DEVICES)
 
 
-def detect_hosts() -> Any:
+def detect_hosts() -> "Hosts | None":
     """The hosts as JAX finds them, in a separate process."""
     from stripectl.workers.hosts import Hosts
     from stripectl.workers.worker_group import WorkerError, WorkerGroup
@@ -98,7 +99,7 @@ def detect_hosts() -> Any:
     return Hosts(**found) if found and found["count"] > 1 else None
 
 
-def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int:
+def lead_run(hosts: "Hosts", quiet: bool, run: Callable[[], int]) -> int:
     """Run the command here, on host 0, with the devices of all hosts, and tell the others how it ended."""
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.coordinator import Coordinator
@@ -106,10 +107,10 @@ def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int
     with Coordinator(hosts, functools.partial(click.echo, err=True)) as cluster:
         code, said = 130, "host 0 was interrupted"
         try:
-            with ProgressDisplay(given["quiet"]) as reporter:
+            with ProgressDisplay(quiet) as reporter:
                 cluster.gather(functools.partial(reporter.say, "wait for hosts"))
             click.get_current_context().find_root().obj = cluster
-            code, said = body(**given), ""
+            code, said = run(), ""
         except StripectlError as error:
             code, said = error.exit_code, str(error)
             raise
@@ -118,7 +119,7 @@ def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int
         return code
 
 
-def follow_run(hosts: Any, quiet: bool) -> int:
+def follow_run(hosts: "Hosts", quiet: bool) -> int:
     """Follow host 0's orders, and return its exit code."""
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.follower import follow

@@ -1,6 +1,5 @@
 """The options that commands share."""
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -211,6 +210,10 @@ OUTPUT = (
 
 def options(*groups: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """A decorator that adds groups of options, in the given order."""
-    return lambda command: functools.reduce(
-        lambda made, option: option(made), reversed(list(itertools.chain(*groups))), command
-    )
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(list(itertools.chain(*groups))):
+            command = option(command)
+        return command
+
+    return add

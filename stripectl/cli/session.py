@@ -5,20 +5,23 @@ import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here
-from stripectl.cli.output_options import OutputOptions
 from stripectl.errors import BadInput, StripectlError
 from stripectl.runner.options import REPORT
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from stripectl.results.case import Case
+    from stripectl.results.run import Run
     from stripectl.results.writer import RunWriter
     from stripectl.runner.request import Request
 
@@ -80,7 +83,7 @@ def note_replaced_parts(names: Iterable[str | None]) -> None:
                 )
 
 
-def largest_shown(run: Any) -> tuple[Any, list[str]]:
+def largest_shown(run: "Run") -> tuple["Run", list[str]]:
     """(the run with the fastest plans of each workload, the baselines of their speed-ups, and plans without a time; a
     line on the other plans): there may be hundreds of meshes, and most are slow."""
     from stripectl.analysis.ranking import fastest_measurements
@@ -93,7 +96,7 @@ def largest_shown(run: Any) -> tuple[Any, list[str]]:
 
 
 @contextlib.contextmanager
-def run_of_command(output: OutputOptions, by: str = "key") -> Iterator["RunWriter"]:
+def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWriter", None, None]:
     """The run of this command: a new run, or with --resume the run to continue."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
@@ -115,7 +118,9 @@ def show_warning(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
-def finish(kept: "RunWriter", screen: Any, output: OutputOptions, shown: Any, notes: Sequence[str] = ()) -> None:
+def finish(
+    kept: "RunWriter", screen: "Console", output: OutputOptions, shown: "Run", notes: Sequence[str] = ()
+) -> None:
     """Print the recommendation, where there were several plans; the table of `shown`, a part of the run; the winner at
     each length, where schemes were compared at several; and write the report and say where the files are.
 
@@ -123,47 +128,54 @@ def finish(kept: "RunWriter", screen: Any, output: OutputOptions, shown: Any, no
         BadInput: the run or its report could not be written to its place; everything else was done.
     """
     from stripectl.analysis.recommendation import recommend
-    from stripectl.reporters.html.page import write_report
     from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
-    from stripectl.reporters.terminal.tables import ProgressDisplay, path_text
-    from stripectl.results.history import History
     from stripectl.results.noise import noise_warnings
-    from stripectl.results.run import FILE
 
-    run = kept.run
+    run, page = kept.run, kept.folder / REPORT
     if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
-        run.environment["warnings"] = []
+        run.environment["warnings"] = list[str]()
     found = run.recommendation = recommend(run)
     if found and (cluster := cluster_here()):
         cluster.recommended = str(found.plan)
     unsaved = [kept.rescue()]
     if output.as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
-    page = kept.folder / REPORT
     if found and has_choice(found):
         screen.print(recommendation_panel(found, screen.width, str(page)))
         screen.print()
     every = output.all_plans or not screen.is_terminal
     show_run(run, screen, run if output.all_plans else shown, () if output.all_plans else notes, every)
     show_traces(run, kept.folder, screen)
-    for warning in (*run.environment["warnings"], *noise_warnings(run.measurements)):
+    for warning in (*map(str, run.environment["warnings"]), *noise_warnings(run.measurements)):
         screen.print(f"warning {warning}", markup=False)
-    history = History(output.history) if output.history else None
+    unsaved.append(write_outputs(run, kept.folder, output, screen))
+    for error in filter(None, unsaved):
+        raise error
+
+
+def write_outputs(run: "Run", folder: Path, output: OutputOptions, screen: "Console") -> BadInput | None:
+    """Write the report, add the run to its history, and print where the files are. Returns the error of a file that
+    could not be written."""
+    from stripectl.reporters.html.page import write_report
+    from stripectl.reporters.terminal.tables import ProgressDisplay, path_text
+    from stripectl.results.history import History
+    from stripectl.results.run import FILE
+
+    page, history, unsaved = folder / REPORT, History(output.history) if output.history else None, None
     try:
         with ProgressDisplay(output.quiet) as reporter:
             write_report(run, page, reporter.say, history.before(run) if history else None)
         if history:
             history.add(run)
     except BadInput as error:
-        unsaved.append(error)
-    kept_at = [("run", kept.folder / FILE), ("report", page), *([("history", history.path)] if history else [])]
+        unsaved = error
+    kept_at = [("run", folder / FILE), ("report", page), *([("history", history.path)] if history else [])]
     for name, path in kept_at:
         screen.print(f"{name:8}", path_text(path, screen) if path.exists() else "not written", sep="", markup=False)
-    for error in filter(None, unsaved):
-        raise error
+    return unsaved
 
 
-def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str], every: bool) -> None:
+def show_run(run: "Run", screen: "Console", shown: "Run", notes: Sequence[str], every: bool) -> None:
     """Print the table of `shown`, and the conclusions from the whole run."""
     from stripectl.reporters.terminal.by_length import by_length_tables
     from stripectl.reporters.terminal.footnotes import (
@@ -200,25 +212,25 @@ def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str], every: boo
         screen.print(part)
 
 
-def show_traces(run: Any, folder: Path, screen: Any) -> None:
+def show_traces(run: "Run", folder: Path, screen: "Console") -> None:
     """Print the overlap in the run's profiles, and how to open them."""
     from stripectl.profiling.profiler import FOLDER
     from stripectl.reporters.profile_text import opening
     from stripectl.reporters.terminal.profile import profile_parts
     from stripectl.results.labels import plan_label, workload_label
 
-    traced = [m for m in run.measurements if m.profile]
-    for m in traced:
+    traced = [(m, m.profile) for m in run.measurements if m.profile]
+    for m, profile in traced:
         title = f"{plan_label(m)} {m.workload.passes}, {workload_label(m.workload)} on {m.target}"
         predicted = run.results.predicted_overlap(m)
-        for part in profile_parts(m.profile, title, screen.width, predicted, m.median_s):
+        for part in profile_parts(profile, title, screen.width, predicted, m.median_s):
             screen.print(part)
         screen.print()
-    if any(m.profile.profile for m in traced):
+    if any(profile.profile for _, profile in traced):
         screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
 
 
-def exit_code(run: Any, explicit: bool) -> int:
+def exit_code(run: "Run", explicit: bool) -> int:
     """4: wrong numbers; 1: a plan or its profile failed; 2: a named plan was refused, or all plans were; 0: done."""
     from stripectl.measure.sampler import WRONG_NUMBERS
     from stripectl.profiling.profiler import UNPROFILED

@@ -17,7 +17,9 @@ import click
 from click.core import ParameterSource
 
 from stripectl.errors import BadInput
+from stripectl.runner.options import RequestOptions
 from stripectl.util.files import load_yaml, unknown_name
+from stripectl.util.json import is_list, is_mapping
 
 MAX_RUNS = 1000
 SUITE_KEYS = ("about", "given", "runs")
@@ -25,7 +27,7 @@ SUITE_KEYS = ("about", "given", "runs")
 COMMAND_KEYS = ("output", "history", "as_json", "all_plans", "wide", "quiet", "resume", "dry_run", "profile")
 
 
-def suite_runs(path: Path) -> list[dict[str, Any]]:
+def suite_runs(path: Path) -> list[RequestOptions]:
     """The options of every run in a suite for the current command.
 
     Raises:
@@ -33,8 +35,8 @@ def suite_runs(path: Path) -> list[dict[str, Any]]:
     """
     content, context = load_yaml(path, "suite"), click.get_current_context()
     alone = {key: value for key, value in content.items() if key not in SUITE_KEYS}
-    given, listed = content.get("given") or {}, content.get("runs") or [{}]
-    if not isinstance(given, dict) or not isinstance(listed, list) or not all(isinstance(run, dict) for run in listed):
+    given, listed = content.get("given") or dict[str, Any](), content.get("runs") or [dict[str, Any]()]
+    if not is_mapping(given) or not is_list(listed) or not all(map(is_mapping, listed)):
         raise BadInput(f"{path} is not a suite. Write given as a mapping of options, and runs as a list of mappings.")
     if len(listed) > MAX_RUNS:
         raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MAX_RUNS:,}. Divide it.")
@@ -43,7 +45,7 @@ def suite_runs(path: Path) -> list[dict[str, Any]]:
         for name, value in context.params.items()
         if context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
     }
-    found = []
+    found = list[RequestOptions]()
     for number, run in enumerate(listed, 1):
         where = f"run {number} of the suite {path}"
         words = list(_words({**alone, **given, **run}, context.command, where))
@@ -51,7 +53,7 @@ def suite_runs(path: Path) -> list[dict[str, Any]]:
             params = context.command.make_context(context.info_name, words).params
         except click.ClickException as error:
             raise BadInput(f"{where}: {error.format_message()}") from error
-        found.append({**params, **said})
+        found.append(RequestOptions.of({**params, **said}))
     return found
 
 
@@ -72,8 +74,7 @@ def _words(options: Mapping[Any, Any], command: click.Command, where: str) -> It
             off = option.secondary_opts if f"--{name}" in option.opts else option.opts
             yield from [f"--{name}"] if value else off[:1]
             continue
-        many = isinstance(value, list)
-        texts = [str(each) for each in value] if many else [str(value)]
-        for text in texts if option.multiple or not many else [",".join(texts)]:
+        texts = list(map(str, value)) if is_list(value) else [str(value)]
+        for text in texts if option.multiple else [",".join(texts)]:
             yield f"--{name}"
             yield text

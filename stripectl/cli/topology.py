@@ -19,7 +19,7 @@ from stripectl.cli import options
 @click.option("--save", type=click.Path(path_type=Path), default="stripectl-hardware.yaml", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every device and every hop.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def command(**given: Any) -> None:
+def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bool, quiet: bool, **given: Any) -> None:
     """Show devices, links and rates, the placement of a mesh, and the smallest block whose hop hides.
 
     A target is a TPU slice by its shape in chips (v4:2x2x4) or by the cloud's name (v4-32), a node of GPUs (h100:8),
@@ -44,19 +44,20 @@ def command(**given: Any) -> None:
     from stripectl.measure.device_pool import DevicePool
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.runner.options import RequestOptions
     from stripectl.runner.parse import parse_hardware
 
-    sizes, save = Model.load(given["model"]), given["save"] if given["measure"] else None
-    mesh = parse_mesh(given["mesh"]) if given["mesh"] else None
-    with ProgressDisplay(given["quiet"]) as reporter, DevicePool(reporter.say) as devices:
-        place = devices.local_target(given["target"], parse_hardware(given["hardware"]))
-        machine = measured_profile(place, devices, save) if save else place.target.hardware
+    asked, sizes, saved = RequestOptions.of(given), Model.load(model), save if measure else None
+    axes = parse_mesh(mesh) if mesh else None
+    with ProgressDisplay(quiet) as reporter, DevicePool(reporter.say) as devices:
+        place = devices.local_target(asked.target, parse_hardware(asked.hardware))
+        machine = measured_profile(place, devices, saved) if saved else place.target.hardware
     known = replace(place.target, hardware=machine)
-    wired = place_mesh(known, make_mesh({"ring": known.devices}) if mesh is None else mesh)
-    if given["as_json"]:
+    wired = place_mesh(known, make_mesh({"ring": known.devices}) if axes is None else axes)
+    if as_json:
         click.echo(json.dumps(topology.topology_json(wired), indent=1))
     else:
-        show_topology(wired, place.here, sizes, save)
+        show_topology(wired, place.here, sizes, saved)
 
 
 def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
@@ -93,7 +94,7 @@ def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[s
     from stripectl.core.workload import DTYPE_BYTES
     from stripectl.hardware.profile import min_hiding_rows
 
-    lines, shares = [], sizes.heads // sizes.kv_heads
+    lines, shares = list[str](), sizes.heads // sizes.kv_heads
     for dtype, size in DTYPE_BYTES.items():
         for share, what in ((1.0, "full mask, or contiguous causal"), (0.5, "causal, striped or zigzag")):
             for group, heads in ((1, "MHA"), (shares if shares > 1 else 4, "GQA")):

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,26 @@ import click
 from click.core import ParameterSource
 
 from stripectl.cli import options, session
+from stripectl.cli.command_options import CommandOptions, OutputOptions
 from stripectl.cli.multihost import on_every_host
-from stripectl.cli.output_options import OutputOptions
 from stripectl.errors import BadInput
 
 MAX_DEVICES = 2**17  # of the largest target
-READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # options that apply to reading a profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(CommandOptions):
+    """A profile of another program, and how to read it."""
+
+    read: Path | None = None
+    mesh: str | None = None
+    target: str = "local"
+    hardware: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+
+READING = {each.name for each in fields(ReadOptions)}
 
 
 @click.command("trace")
@@ -28,7 +42,7 @@ READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # options 
 @click.option("--read", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile, and run nothing.")
 @click.option("--mesh", metavar="MESH", help="Mesh of the program in --read, to name its axes: ring=8,tensor=2.")
 @on_every_host
-def command(plan: str | None, **given: Any) -> int:
+def command(plan: str | None, steps: int, **given: Any) -> int:
     """Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.
 
     Length and heads have the defaults of `bench`; on CPU, 16k tokens and 4 heads. With --read, the command reads a
@@ -40,25 +54,26 @@ def command(plan: str | None, **given: Any) -> int:
       stripectl trace ring/striped/splash@ring=8 --seqlen 256k --model 7b
       stripectl trace --read /tmp/profile --mesh data=4,ring=8 --target v5p:4x4x2
     """
-    if (plan is None) == (given["read"] is None):
+    reading = ReadOptions.of(given)
+    if (plan is None) == (reading.read is None):
         raise BadInput("name a plan to run, as in stripectl trace ring/striped/xla@ring=2, or --read with a profile.")
     context = click.get_current_context()
-    named = {name for name in given if context.get_parameter_source(name) == ParameterSource.COMMANDLINE}
-    if plan is None:
+    named = {name for name in context.params if context.get_parameter_source(name) == ParameterSource.COMMANDLINE}
+    if reading.read:
         if needless := sorted(named - READING):
             raise BadInput(f"--{needless[0].replace('_', '-')} is for running a plan, but --read runs none.")
-        return show_profile(given)
-    if given["mesh"]:
+        return show_profile(reading.read, reading)
+    assert plan
+    if reading.mesh:
         raise BadInput("--mesh names the axes of a program in --read. The mesh of a plan is in the plan: @ring=8.")
     from stripectl.runner.options import SIZE_OPTIONS, RequestOptions
     from stripectl.runner.parse import parse_trace
 
     request = parse_trace(RequestOptions.of(given), plan, default_size=not named & SIZE_OPTIONS)
-    output = OutputOptions.of(given)
-    return session.run_bench(output, [request], explicit=True, profile=True, profile_steps=given["steps"])
+    return session.run_bench(OutputOptions.of(given), [request], explicit=True, profile=True, profile_steps=steps)
 
 
-def show_profile(given: Mapping[str, Any]) -> int:
+def show_profile(path: Path, options: ReadOptions) -> int:
     """Print the overlap in a profile that another program wrote."""
     from stripectl.hardware.target import parse_target
     from stripectl.profiling.diagnosis import ProfiledPlan
@@ -71,22 +86,22 @@ def show_profile(given: Mapping[str, Any]) -> int:
     from stripectl.workers.worker_group import interruptible
 
     link = None
-    if given["target"] != "local":
-        target = parse_target(given["target"], parse_hardware(given["hardware"]))
+    if options.target != "local":
+        target = parse_target(options.target, parse_hardware(options.hardware))
         link = target.hardware.figure("link_bytes_per_s_one_way")
-    axes = parse_axes(given["mesh"]) if given["mesh"] else {}
-    files = profile_files(given["read"])
-    with interruptible(), ProgressDisplay(given["quiet"]) as reporter, Tracer(Path()) as tracer:
-        reporter.say(f"read {given['read']}", 0, 1)
+    axes = parse_axes(options.mesh) if options.mesh else {}
+    files = profile_files(path)
+    with interruptible(), ProgressDisplay(options.quiet) as reporter, Tracer(Path()) as tracer:
+        reporter.say(f"read {path}", 0, 1)
         found = tracer.read(files, axes, ProfiledPlan(link_bytes_per_s=link))
-    if given["as_json"]:
+    if options.as_json:
         click.echo(json.dumps(record_json(found), indent=1))
         return 0
     screen = console()
     for part in profile_parts(found, str(files[0].parent if len(files) > 1 else files[0]), screen.width):
         screen.print(part)
-    if count := other_files(given["read"]):
-        screen.print(f"{given['read']} has {count} more profiles. To read one of them, name its folder.", markup=False)
+    if count := other_files(path):
+        screen.print(f"{path} has {count} more profiles. To read one of them, name its folder.", markup=False)
     return 0
 
 

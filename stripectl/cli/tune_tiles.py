@@ -1,6 +1,5 @@
 """`stripectl tune-tiles`: search the kernel's tiles, for the forward and the backward pass."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -8,12 +7,13 @@ import click
 from click.core import ParameterSource
 
 from stripectl.cli import options, session
+from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here, on_every_host
-from stripectl.cli.output_options import OutputOptions
 from stripectl.errors import BadInput, StripectlError
-from stripectl.runner.options import RUNS
+from stripectl.runner.options import RUNS, RequestOptions
 
 if TYPE_CHECKING:
+    from stripectl.results.run import Run
     from stripectl.runner.request import Request
     from stripectl.runner.tuning.candidates import TileSearch
 
@@ -50,7 +50,7 @@ MAX_SHOWN = 10  # candidates per workload on a terminal
 @click.option("--resume", is_flag=True, help="Continue the run in --output, without repeating its timings.")
 @click.option("--dry-run", is_flag=True, help="Show candidates and refusals, and run nothing.")
 @on_every_host
-def command(**given: Any) -> int:
+def command(strategy: str, dry_run: bool, **given: Any) -> int:
     """Search the kernel's tiles, for the forward and the backward pass.
 
     Candidates come from the kernel and the block, or from --tile. Where the devices of a plan are here, the plan runs;
@@ -68,22 +68,21 @@ def command(**given: Any) -> int:
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.runner.tuning.search import dry_run_tuning
 
-    tuning = parse_tuning(given)
+    tuning, output = parse_tuning(RequestOptions.of(given), strategy), OutputOptions.of(given)
     session.note_replaced_parts(workload.model for workload in tuning.request.workloads)
-    if given["dry_run"]:
-        with ProgressDisplay(given["quiet"]) as reporter:
+    if dry_run:
+        with ProgressDisplay(output.quiet) as reporter:
             return session.show_dry_run(
                 dry_run_tuning(tuning, reporter.say, cluster_here()), "candidates", BACKWARD_TILES
             )
-    return search_and_show(OutputOptions.of(given), tuning)
+    return search_and_show(output, tuning)
 
 
-def parse_tuning(given: Mapping[str, object]) -> "TileSearch":
+def parse_tuning(asked: RequestOptions, strategy: str) -> "TileSearch":
     """The requested search; by default with the workload of the newest run, if any."""
-    from stripectl.runner.options import RequestOptions
     from stripectl.runner.tuning.candidates import TileSearch
 
-    tuning = TileSearch.of(RequestOptions.of(given), str(given["strategy"]))
+    tuning = TileSearch.of(asked, strategy)
     context = click.get_current_context()
     if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WORKLOAD_OPTIONS):
         return replace(tuning, request=with_newest_workload(tuning.request))
@@ -137,12 +136,13 @@ def search_and_show(output: OutputOptions, tuning: "TileSearch") -> int:
         return session.exit_code(run, explicit=False)
 
 
-def best_candidates(run: Any) -> tuple[Any, list[str]]:
+def best_candidates(run: "Run") -> tuple["Run", list[str]]:
     """(the run with the best candidates that are known for each workload; lines on the other candidates)."""
     from stripectl.analysis.ranking import rankings
     from stripectl.results.labels import workload_label
+    from stripectl.results.measurement import Measurement
 
-    ranked, kept, lines = rankings(run.measurements), [], list[str]()
+    ranked, kept, lines = rankings(run.measurements), list[Measurement](), list[str]()
     for work in dict.fromkeys(m.workload for m in run.measurements):
         every = [m for m in run.measurements if m.workload == work]
         timed = [m for m in every if m.status == "ok"]

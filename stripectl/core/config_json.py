@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from stripectl.errors import BadInput
 from stripectl.util.files import MAX_YAML_BYTES, Catalogue, printable, read_bytes
+from stripectl.util.json import is_list, is_mapping
 
 CONFIG = "config.json"
 MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # of a size, and of layers, each of which has a mask
@@ -63,7 +64,7 @@ class ConfigKeys:
     path: Path
     content: Mapping[str, Any]
     defaults: Mapping[str, Any]
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def value(self, name: str) -> Any:
         names = [name, *([self.aliases[name]] if name in self.aliases else [])]
@@ -101,14 +102,14 @@ class ConfigKeys:
         value, layers = self.value(name), self.size("num_hidden_layers")
         if value is None:
             return usual
-        if not isinstance(value, list) or len(value) != layers or any(each not in known for each in value):
+        if not is_list(value) or len(value) != layers or any(each not in known for each in value):
             raise self.refuse(name, f"a list of {layers} values, one per layer, each {' or '.join(known)}")
         return value
 
     def part(self, name: str) -> "ConfigKeys":
         """The mapping under a key, without defaults; empty where the key is absent."""
         value = self.value(name)
-        if value is not None and not isinstance(value, dict):
+        if value is not None and not is_mapping(value):
             raise self.refuse(name, "a mapping of keys to values")
         return ConfigKeys(self.path, value or {}, {})
 
@@ -154,7 +155,7 @@ def load_json(path: Path) -> Mapping[str, Any]:
         raise BadInput(f"the model {path} is not JSON: its values are nested too deeply.") from error
     except ValueError as error:
         raise BadInput(f"the model {path} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
+    if not is_mapping(content):
         raise BadInput(f"the model {path} is not a mapping of keys to values.")
     return content
 

@@ -58,7 +58,8 @@ def common(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     first = np.searchsorted(b[:, 1], a[:, 0], side="right")
     count = np.maximum(0, np.searchsorted(b[:, 0], a[:, 1], side="left") - first)
     of_a = np.repeat(np.arange(len(a)), count)
-    of_b = np.arange(count.sum()) + np.repeat(first - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
+    before = np.concatenate([[0], np.cumsum(count)[:-1]])
+    of_b = np.arange(int(count.sum())) + np.repeat(first - before, count)
     return np.stack([np.maximum(a[of_a, 0], b[of_b, 0]), np.minimum(a[of_a, 1], b[of_b, 1])], axis=1)
 
 

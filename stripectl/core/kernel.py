@@ -143,14 +143,14 @@ class Kernel:
     min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS
     counting_tile: Tile | None = None
     rows_per_fetch: int = 1
-    score_touches: Mapping[str, int] = field(default_factory=dict)
-    bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
+    score_touches: Mapping[str, int] = field(default_factory=dict[str, int])
+    bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict[str, tuple[PallasKernel, ...]])
     makes_hops: bool = False
     fallback: str = ""
     tile_costs_of: str = ""
-    moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict)
-    query_copies: Mapping[str, int] = field(default_factory=dict)
-    saved_score_tiles: Mapping[str, int] = field(default_factory=dict)
+    moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
+    query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def attention(self) -> str:

@@ -326,7 +326,7 @@ class SequenceSharding:
         before = self.shards * self.rows - self.query_rows * (self.shards if self.shards_queries else 1)
         queries = self.layout.firsts(me, self.shards, self.query_rows) if self.shards_queries else (0,)
         keys, cols = self._keys(src, part)
-        found = []
+        found = list[MaskBlock]()
         for i, query in enumerate(queries):
             query = query + before
             for j, key in enumerate(keys):

@@ -1,14 +1,14 @@
 """The attention of a model's layers: softmax, linear with a recurrence, or a pattern of both."""
 
 import reprlib
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stripectl.core.recurrence import Recurrence, recurrences
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
+from stripectl.util.json import is_list, is_mapping
 
 ATTENTIONS = ("softmax", "linear")
 LAYERS = {"S": "softmax", "L": "linear"}  # one letter per layer, for a model with both kinds: `LLLS`
@@ -30,19 +30,21 @@ class LinearHeads(NamedTuple):
     v_head_dim: int
 
     @classmethod
-    def of(cls, content: Any) -> "LinearHeads":
+    def of(cls, content: object) -> "LinearHeads":
         """From a mapping, or from a list, the form of a tuple in JSON.
 
         Raises:
             BadInput: not four positive integers with these names.
         """
-        values = [*content.values()] if isinstance(content, Mapping) else content
-        named = not isinstance(content, Mapping) or set(content) == set(cls._fields)
-        if not named or not isinstance(values, list | tuple) or len(values) != len(cls._fields):
+        if isinstance(content, cls):
+            content = list(content)
+        is_whole = is_list(content) and len(content) == len(cls._fields)
+        named = dict(zip(cls._fields, content, strict=True)) if is_list(content) and is_whole else content
+        if not is_mapping(named) or set(named) != set(cls._fields):
             raise BadInput(f"linear_heads need {', '.join(cls._fields)}, not {reprlib.repr(content)}.")
-        if any(type(value) is not int or not 1 <= value <= MAX_LINEAR_SIZE for value in values):
+        if any(type(value) is not int or not 1 <= value <= MAX_LINEAR_SIZE for value in named.values()):
             raise BadInput(f"linear_heads are integers from 1 to {MAX_LINEAR_SIZE}, not {reprlib.repr(content)}.")
-        return cls(**content) if isinstance(content, Mapping) else cls(*values)
+        return cls(**named)
 
 
 def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, object]:
@@ -55,13 +57,13 @@ def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, object
     return {"attention": kind, "linear_heads": None, "kv_heads": linear_heads.heads, **linear_heads._asdict()}
 
 
-def pattern_of(attention: str) -> list[str]:
+def pattern_of(attention: object) -> list[str]:
     """The kinds of layers in the pattern that repeats, in order: one for `linear`, four for `LLLS`.
 
     Raises:
         BadInput: neither a kind of attention nor a pattern of both.
     """
-    if attention in ATTENTIONS:
+    if isinstance(attention, str) and attention in ATTENTIONS:
         return [attention]
     if not isinstance(attention, str) or set(attention) != set(LAYERS):
         known = " or ".join(ATTENTIONS)
@@ -116,7 +118,7 @@ def kernel_family(attention: str, recurrence: str) -> str:
     return "linear" if recurrence == CONSTANT else "gated"
 
 
-def parse_decay(text: str, heads: int) -> np.ndarray:
+def parse_decay(text: object, heads: int) -> np.ndarray:
     """The logarithm of the decay per token, float64 (heads,), from a number in (0, 1], or from `tnl`: head h of H,
     counted from 1, keeps exp(-2^(-8 h / H)) per token (the first layer of TransNormerLLM as released, Qin et al. 2023,
     arXiv:2307.14995).
@@ -127,9 +129,9 @@ def parse_decay(text: str, heads: int) -> np.ndarray:
     if text == TNL:
         return -(2.0 ** (-8 * np.arange(1, heads + 1) / heads))
     try:
-        kept = float(text)
-    except (TypeError, ValueError):
+        kept = float(text) if isinstance(text, str) else 0.0
+    except ValueError:
         kept = 0.0
-    if not isinstance(text, str) or not 0 < kept <= 1:
+    if not 0 < kept <= 1:
         raise BadInput(f"{text!r} is not a decay. Write the factor per token, such as 0.99 or 1, or {TNL}.")
     return np.full(heads, np.log(kept))

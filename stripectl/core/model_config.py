@@ -145,7 +145,7 @@ class Model:
 
     @classmethod
     def _checked(cls, path: Path, name: str, content: Mapping[str, Any]) -> "Model":
-        given = {key: value for key, value in content.items() if key not in ("source", "name")}
+        given: dict[str, Any] = {key: value for key, value in content.items() if key not in ("source", "name")}
         wanted = [field.name for field in fields(cls) if field.name not in ("name", *OPTIONAL)]
         for key in given:
             if key not in (*wanted, *OPTIONAL):
@@ -165,4 +165,5 @@ class Model:
             check_linear(heads=given["kv_heads"], layers=given["layers"], d_conv=given.get("d_conv"), **linear)
         except BadInput as error:
             raise BadInput(f"the model {path}: {error}") from error
-        return cls(name=name, **{**given, **words})
+        given |= words
+        return cls(name=name, **given)

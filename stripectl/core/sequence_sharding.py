@@ -58,7 +58,7 @@ def document_lookup(starts: np.ndarray, seq_len: int) -> Documents:
     edges = np.append(starts, seq_len)
 
     def find(positions: Index) -> tuple[Index, Index]:
-        index = np.searchsorted(edges, positions, side="right")
+        index = np.searchsorted(edges, np.asarray(positions), side="right")
         return edges[index - 1], edges[index]
 
     return find

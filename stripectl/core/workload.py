@@ -28,7 +28,7 @@ from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, Model, max_siz
 from stripectl.core.recurrence import Recurrence
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
-from stripectl.util.json import Json
+from stripectl.util.json import Json, is_list
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
@@ -96,7 +96,7 @@ class Workload:
                 raise BadInput(f"{name} must be an integer from 1 to {most}, not {reprlib.repr(value)}.")
         if self.v_head_dim is not None:
             self._check_value_heads()
-        if not isinstance(self.model, str | None):
+        if type(self.model) not in (str, type(None)):
             raise BadInput(f"model must be a name, not {self.model!r}.")
         if self.heads % self.kv_heads:
             raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
@@ -307,7 +307,7 @@ class Workload:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Workload":
         known = {"passes" if key == "pass" else key: value for key, value in content.items()}
-        if isinstance(documents := known.get("documents"), list):
+        if is_list(documents := known.get("documents")):
             known["documents"] = tuple(documents)
         if (heads := known.get("linear_heads")) is not None:
             known["linear_heads"] = LinearHeads.of(heads)
@@ -326,11 +326,11 @@ def _pairs(workload: Workload) -> int:
 
     if workload.starts is None:
         return kept(workload.queries, workload.seq_len)
-    lengths = Counter(np.diff(workload.starts, append=workload.seq_len).tolist())
+    lengths: Counter[int] = Counter(np.diff(workload.starts, append=workload.seq_len).tolist())
     return sum(times * kept(length, length) for length, times in lengths.items())
 
 
-def parse_mask(text: str) -> Window:
+def parse_mask(text: object) -> Window:
     """How far a query sees under a mask: `causal`, `full`, or `sliding:4k`.
 
     Raises:

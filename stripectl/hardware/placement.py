@@ -111,7 +111,8 @@ class MeshPlacement:
         found: Counter[TorusLink] = Counter()
         if is_torus(self.target):
             ways, shape = _ways(self.target, transfers)[0], self.target.shape
-            for way in ways[ways >= 0].tolist():
+            taken: list[int] = ways[ways >= 0].tolist()
+            for way in taken:
                 (chip, dimension), onward = divmod(way // 2, len(shape)), way % 2
                 slice, place = divmod(chip, math.prod(shape))
                 at = list(map(int, np.unravel_index(place, shape)))
@@ -141,7 +142,8 @@ class MeshPlacement:
         names, sizes = zip(*self.mesh, strict=True)
         grid = np.array(self.order).reshape(sizes)
         group = grid[tuple(slice(None) if name in axes else 0 for name in names)].reshape(-1)
-        places = [self.target.positions[k] for k in group.tolist()]
+        devices: list[int] = group.tolist()
+        places = [self.target.positions[k] for k in devices]
         if len({place.slice for place in places}) > 1:
             return None
         sides = [sorted({place.coords[side] for place in places}) for side in range(len(self.target.shape))]
@@ -251,7 +253,7 @@ def _across_slices(target: Target, sizes: Sequence[int]) -> list[int]:
             f"a mesh of {devices} devices does not divide evenly over the {target.slices} slices of {target}. Try a "
             f"mesh of {target.devices} devices."
         )
-    spans = []
+    spans = list[int]()
     for size in sizes:
         spans.append(math.gcd(size, left))
         left //= spans[-1]
@@ -385,7 +387,7 @@ def _ways(target: Target, transfers: _Transfers) -> tuple[np.ndarray, np.ndarray
     """(the links that each transfer takes within its slice, in sequence, int[steps, transfers]: chip, axis of the torus
     and direction as one number, or -1; whether it wraps around)."""
     starts, ends = transfers.coords[transfers.senders], transfers.coords[transfers.receivers]
-    slices, at, taken = transfers.slices[transfers.senders], starts.copy(), []
+    slices, at, taken = transfers.slices[transfers.senders], starts.copy(), list[np.ndarray]()
     wrapped = np.zeros(len(starts), bool)
     for axis, size in enumerate(target.shape):
         apart = np.where(transfers.network, 0, ends[:, axis] - starts[:, axis])

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from stripectl.errors import BadInput
 from stripectl.util.files import load_profile, profile_names, unknown_name
+from stripectl.util.json import is_list, is_mapping
 
 Kind = Literal["cpu", "tpu", "gpu"]
 
@@ -81,8 +82,8 @@ class Hardware:
     def fields(self) -> dict[str, object]:
         """The other fields of a profile, as they are written there."""
         values = {key: getattr(self, key) for key in FIELDS}
-        listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-        return {**listed, "slices": [format_shape(shape) for shape in self.slices]}
+        tuples = {key: list(getattr(self, key)) for key in ("device_kinds", "aliases", "host", "pod")}
+        return {**values, **tuples, "slices": [format_shape(shape) for shape in self.slices]}
 
     @classmethod
     def load(cls, name: str) -> "Hardware":
@@ -138,11 +139,11 @@ def format_shape(shape: Iterable[int]) -> str:
 
 
 def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return is_list(value) and all(isinstance(each, str) for each in value)
 
 
 def _axes(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_count(1), value))
+    return is_list(value) and all(map(_count(1), value))
 
 
 def _shapes(value: Any) -> bool:
@@ -153,27 +154,45 @@ def _count(least: int, most: int = 4096) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and least <= value <= most
 
 
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _name(value: Any) -> bool:
+    return _text(value) and bool(re.fullmatch(r"[\w.-]+", value))
+
+
+def _text_or_none(value: Any) -> bool:
+    return value is None or _text(value)
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _among(*known: object) -> Callable[[Any], bool]:
+    return lambda value: value in known
+
+
 FIELDS = {
-    "name": ProfileField(
-        "", lambda x: isinstance(x, str) and bool(re.fullmatch(r"[\w.-]+", x)), "letters, digits, - and ."
-    ),
-    "kind": ProfileField(None, lambda x: x in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
+    "name": ProfileField("", _name, "letters, digits, - and ."),
+    "kind": ProfileField(None, _among(*get_args(Kind)), f"one of {', '.join(get_args(Kind))}"),
     "device_kinds": ProfileField([], _names, "a list of names"),
     "devices_per_chip": ProfileField(1, _count(1, 8), "a number from 1 to 8"),
     "devices_per_host": ProfileField(1, _count(1), "a positive integer"),
     "torus_dims": ProfileField(0, _count(0, 3), "a number of dimensions, at most 3"),
     "gather_dims": ProfileField(3, _count(1, 3), "a number of dimensions, from 1 to 3"),
     "summed": ProfileField([], _names, "a list of collectives, such as [reduce-scatter]"),
-    "wrap": ProfileField(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
+    "wrap": ProfileField(None, _among(None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
     "host": ProfileField([], _axes, "a list of positive integers"),
     "pod": ProfileField([], _axes, "a list of positive integers"),
     "slices": ProfileField([], _shapes, "a list of shapes such as 2x2x4"),
     "counted": ProfileField(1, _count(1), "a positive integer"),
-    "chip_config": ProfileField(None, lambda x: x is None or isinstance(x, str), "a name"),
+    "chip_config": ProfileField(None, _text_or_none, "a name"),
     "aliases": ProfileField([], _names, "a list of names"),
-    "kernel": ProfileField("xla", lambda x: isinstance(x, str), "the name of a kernel"),
-    "overlaps": ProfileField(True, lambda x: isinstance(x, bool), "true or false"),
-    "compiler": ProfileField({}, lambda x: isinstance(x, dict), "a mapping of names to numbers"),
+    "kernel": ProfileField("xla", _text, "the name of a kernel"),
+    "overlaps": ProfileField(True, _flag, "true or false"),
+    "compiler": ProfileField({}, is_mapping, "a mapping of names to numbers"),
 }
 
 
@@ -198,18 +217,19 @@ def _check_compiler(path: Path, given: Mapping[str, Any]) -> None:
 
 def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]]:
     """(values, sources) by name."""
-    if not isinstance(entries, dict):
+    if not is_mapping(entries):
         raise BadInput(f"the hardware {path} has figures that are not a mapping of names to {{value, source}}.")
     for key, entry in entries.items():
         if key not in FIGURES:
             raise unknown_name(f"figure in the hardware {path}:", str(key), FIGURES)
-        value = entry.get("value") if isinstance(entry, dict) else None
+        known = entry if is_mapping(entry) else {}
+        value = known.get("value")
         if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_FIGURE <= value <= MAX_FIGURE:
             raise BadInput(f"{key} in the hardware {path} must be a positive number: {{value: 1.0e+9, source: ...}}.")
-        if not entry.get("source"):
+        if not known.get("source"):
             raise BadInput(f"{key} in the hardware {path} has no source.")
-    values = {key: float(entry["value"]) for key, entry in entries.items()}
-    return values, {key: str(entry["source"]) for key, entry in entries.items()}
+    values = {str(key): float(entry["value"]) for key, entry in entries.items()}
+    return values, {str(key): str(entry["source"]) for key, entry in entries.items()}
 
 
 def hardware_names() -> tuple[str, ...]:

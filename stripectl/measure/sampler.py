@@ -52,6 +52,12 @@ class SamplingState:
     is_active: bool = True
     watch: Disturbances = field(default_factory=Disturbances)
 
+    @classmethod
+    def begin(cls, key: str, known: Measurement) -> "SamplingState":
+        """A measurement that goes on from its samples."""
+        bare = replace(known, samples_s=(), median_s=None, ci95_s=None, noise=None)
+        return cls(bare, key, list(known.samples_s), watch=Disturbances.before(known))
+
     def fail(self, reason: str, status: Literal["failed", "refused"] = "failed") -> None:
         self.measurement = replace(self.measurement, status=status, reason=reason)
         self.is_active = False
@@ -68,6 +74,11 @@ class SamplingState:
             if seconds is not None:
                 return seconds
         raise WorkerError("every run compiles something, so none is a sample", group_alive=True)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has a sample, or failed."""
+        return bool(self.samples_s) or not self.is_active
 
     @property
     def limit_s(self) -> float:
@@ -108,20 +119,13 @@ def measure(
     A plan that fails costs only itself: where it took the workers down they are started again, and the other plans are
     prepared again.
     """
-    bare = {"samples_s": (), "median_s": None, "ci95_s": None, "noise": None}
-    cases = [
-        SamplingState(replace(m, **bare), str(index), list(m.samples_s), watch=Disturbances.before(m))
-        for index, m in enumerate(wanted)
-    ]
+    cases = [SamplingState.begin(str(index), m) for index, m in enumerate(wanted)]
 
     def known() -> list[Measurement]:
-        return [case.to_measurement(effort.min_samples) for case in cases if case.samples_s or not case.is_active]
+        return [case.to_measurement(effort.min_samples) for case in cases if case.is_known]
 
     try:
-        for done, case in enumerate(cases):
-            say(f"check and compile {case.measurement.plan}", done, len(cases))
-            prepare(devices, case, effort)
-            prepare_again(devices, cases[:done], effort)
+        prepare_all(devices, cases, effort, say)
         for _ in _sample(devices, cases, effort, budget_s, say):
             yield known()
         yield known()
@@ -136,6 +140,14 @@ def measure(
         yield known()
         raise
     yield [case.to_measurement() for case in cases]
+
+
+def prepare_all(devices: WorkerGroup, cases: Sequence[SamplingState], effort: SamplingOptions, say: Say) -> None:
+    """Prepare the plans one by one."""
+    for done, case in enumerate(cases):
+        say(f"check and compile {case.measurement.plan}", done, len(cases))
+        prepare(devices, case, effort)
+        prepare_again(devices, cases[:done], effort)
 
 
 def fail_without_host(cases: Sequence[SamplingState], lost: HostLost) -> None:

@@ -30,10 +30,10 @@ class ComparisonTable:
 
     title: str
     columns: Sequence[str]
-    rows: list[tuple[str, ...]] = field(default_factory=list)
-    cases: list[JUnitCase] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    properties: dict[str, str] = field(default_factory=dict)
+    rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    cases: list[JUnitCase] = field(default_factory=list[JUnitCase])
+    notes: list[str] = field(default_factory=list[str])
+    properties: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, m: Measurement, name: str, verdict: Verdict, message: str, row: Sequence[str]) -> None:
         """Add a case, and its row."""

@@ -32,7 +32,7 @@ def inline_code(words: str) -> str:
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table."""
-    lines = []
+    lines = list[str]()
     for row in rows:
         cells = [
             inline_code(cell) if name in CODE or (at and row[0] in CODE) else markdown_text(cell)

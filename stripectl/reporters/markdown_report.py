@@ -37,7 +37,7 @@ def several_runs_markdown(runs: Sequence[Run]) -> str:
     """The recommendation of each run, and what changed from the first."""
     said = side_by_side_context(runs)
     lines = ["### stripectl: " + ", ".join(f"{run['letter']} {markdown_text(run['id'])}" for run in said["runs"]), ""]
-    rows = []
+    rows = list[list[str]]()
     for run in said["runs"]:
         own = run["card"]
         told = (

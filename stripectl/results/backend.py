@@ -70,6 +70,48 @@ class Backend(Protocol):
         ...
 
 
+class Arms(Protocol):
+    """Candidates of a search, which it runs one sample at a time."""
+
+    @property
+    def prior_s(self) -> Sequence[float | None]:
+        """By candidate, a time that is known before it runs, in any unit, or None."""
+        ...
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that devices have run so far, including warm-up."""
+        ...
+
+    def pull_short(self, index: int) -> float | None:
+        """The time of a full run by a short run, the first of which is the warm-up; None: it is refused or fails."""
+        ...
+
+    def pull_full(self, index: int) -> float | None:
+        """Seconds of a full run, after a warm-up run; None: it is refused or fails."""
+        ...
+
+
+class Sampler(Arms, Protocol):
+    """Ready cases that differ in the tile of one pass, as the candidates of a search."""
+
+    def result(self, index: int) -> Measurement | None:
+        """The latest result of a case; None if it has not run."""
+        ...
+
+    def release(self) -> None:
+        """Forget the cases: no sample follows."""
+        ...
+
+
+class SamplingBackend(Backend, Protocol):
+    """A backend that also runs cases one sample at a time."""
+
+    def sampler(self, cases: Sequence[Case]) -> Sampler:
+        """A sampler of ready cases, with the samples of a resumed run."""
+        ...
+
+
 def finals(events: Iterable[Event]) -> list[Measurement]:
     """The finished measurements."""
     return [event.measurement for event in events if isinstance(event, Final)]

@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from stripectl.util.json import is_list, is_mapping
+
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda12-plugin", "flax", "numpy", "scipy", "xprof")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS")
 VERSION = metadata.version("stripectl")
@@ -53,7 +55,7 @@ def git_commit() -> str | None:
 
 def warnings() -> list[str]:
     """Warnings about possible disturbances of measurements on this machine."""
-    found = []
+    found = list[str]()
     load, available = os.getloadavg()[0], len(cores())
     if load > 0.5 * available:
         found.append(f"other programs keep {load:.1f} of {available} cores busy; times will be noisy")
@@ -86,7 +88,7 @@ def differing_parts(
 
 def part_label(part: object) -> dict[str, object]:
     """A part of an environment by name; devices are named by the number of processes that drive them."""
-    if isinstance(part, list):
-        devices = (each for each in part if isinstance(each, dict))
+    if is_list(part):
+        devices = (each for each in part if is_mapping(each))
         return {f"devices of {each.get('processes')}": f"{each.get('count')} x {each.get('kind')}" for each in devices}
-    return dict(part) if isinstance(part, dict) else {}
+    return dict(part) if is_mapping(part) else {}

@@ -8,7 +8,7 @@ is checked like a run.json.
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -205,7 +205,7 @@ class History:
         return True
 
     @contextlib.contextmanager
-    def _open(self, mode: str) -> Iterator[sqlite3.Connection]:
+    def _open(self, mode: str) -> Generator[sqlite3.Connection, None, None]:
         """The database, which runs nothing that it contains; a transaction that was not committed is rolled back."""
         try:
             if mode == "rwc":

@@ -15,6 +15,7 @@ from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import cannot_write
+from stripectl.util.json import is_mapping
 
 FILE = "run.json.journal"
 
@@ -89,4 +90,4 @@ def _parsed(line: bytes) -> Mapping[str, Any]:
         content = json.loads(line)
     except ValueError:
         return {}
-    return content if isinstance(content, dict) else {}
+    return content if is_mapping(content) else {}

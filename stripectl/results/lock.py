@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -20,7 +20,7 @@ FILE = ".stripectl.lock"
 
 
 @contextlib.contextmanager
-def writing_in(folder: Path, *, new: bool = False) -> Iterator[None]:
+def writing_in(folder: Path, *, new: bool = False) -> Generator[None, None, None]:
     """Be the only process that writes in a folder, which is created where needed, and removed again if it stays empty;
     with `new` it must not exist. On a file system without locks there is no lock.
 

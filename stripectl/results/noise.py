@@ -36,7 +36,7 @@ class SampleAnswer:
 class Disturbances:
     """Observations during the samples of a measurement."""
 
-    yardstick_s: list[float] = field(default_factory=list)
+    yardstick_s: list[float] = field(default_factory=list[float])
     elapsed_s: float = 0.0
     others_s: float = 0.0
     throttled: int = 0

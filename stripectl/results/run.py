@@ -26,7 +26,7 @@ from stripectl.results.records import record_json
 from stripectl.results.schema import MAX_MEASUREMENTS, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
 from stripectl.util.files import printable, read_bytes, write_atomically
-from stripectl.util.json import Json, JsonObject
+from stripectl.util.json import Json, JsonObject, is_mapping
 
 SCHEMA, VERSION = "stripectl.run/", 2
 FILE = "run.json"
@@ -46,9 +46,9 @@ class Run:
     created: str
     command: str
     environment: dict[str, Any]
-    measurements: list[Measurement] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list[Measurement])
     recommendation: Recommendation | None = None
-    searches: list[SearchTable] = field(default_factory=list)
+    searches: list[SearchTable] = field(default_factory=list[SearchTable])
     renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows; `api` sets it
 
     @property
@@ -108,7 +108,7 @@ class Run:
         Raises:
             BadInput: not a run, incomplete, or newer than this stripectl.
         """
-        schema = content.get("schema") if isinstance(content, dict) else None
+        schema = content.get("schema") if is_mapping(content) else None
         if not isinstance(schema, str) or not schema.startswith(SCHEMA):
             raise BadInput(f"{where} is not a stripectl run: it has no schema {SCHEMA}{VERSION}.")
         version = schema.removeprefix(SCHEMA)
@@ -116,17 +116,17 @@ class Run:
             raise BadInput(
                 f"{where} has schema {schema}, newer than this stripectl reads ({SCHEMA}{VERSION}). Upgrade stripectl."
             )
-        if not is_shallow(content):
+        if not is_mapping(content) or not is_shallow(content):
             raise BadInput(f"{where} is not a stripectl run: its lists are nested too deeply.")
-        content = printable(content)
         try:
+            content = printable(content)
             if len(content["measurements"]) > MAX_MEASUREMENTS:
                 raise ValueError(f"it has more than {MAX_MEASUREMENTS:,} measurements")
             if not is_small(content["environment"]):
                 raise ValueError("its environment holds a number that is too large")
             return cls(
                 **{name: str(content[name]) for name in ("id", "created", "command")},
-                environment={"devices": [], "warnings": []} | dict(content["environment"]),
+                environment={"devices": list[Any](), "warnings": list[Any](), **content["environment"]},
                 measurements=[Measurement.from_json(m) for m in content["measurements"]],
                 recommendation=None,
                 searches=[SearchTable.from_json(each) for each in content.get("searches", ())],

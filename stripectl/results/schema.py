@@ -1,6 +1,10 @@
 """Limits of a run: its size, and which numbers and what nesting a run.json written by anybody may have. Fields are
 checked where records are read (`records`)."""
 
+from collections.abc import Iterable
+
+from stripectl.util.json import is_list, is_mapping
+
 MAX_MEASUREMENTS = 2**17  # of a run
 MAX_ASKED_PLANS = 2**13  # of a command
 MAX_SIMULATED_PLANS = 2**16  # plans of a workload that a command simulates to find the best
@@ -20,13 +24,17 @@ def is_shallow(value: object) -> bool:
     """Whether lists and mappings are nested at most MAX_NESTING deep; recursive functions cannot read more."""
     level = [value]
     for _ in range(MAX_NESTING):
-        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
-        level = [each for part in parts for each in part if isinstance(each, dict | list)]
+        level = [each for part in level for each in parts_of(part) if isinstance(each, dict | list)]
     return not level
+
+
+def parts_of(value: object) -> Iterable[object]:
+    """The values in a mapping or list; nothing in other data."""
+    return value.values() if is_mapping(value) else value if is_list(value) else ()
 
 
 def is_small(value: object) -> bool:
     """Whether a float can hold every integer in nested data."""
-    if isinstance(value, dict | list):
-        return all(map(is_small, value.values() if isinstance(value, dict) else value))
+    if is_mapping(value) or is_list(value):
+        return all(map(is_small, parts_of(value)))
     return not isinstance(value, int) or abs(value) <= MAX_NUMBER

@@ -54,13 +54,14 @@ class SearchTable:
         Raises:
             KeyError, TypeError, ValueError: it is not one.
         """
-        made = cls(**{**content, "workload": Workload.from_json(content["workload"])})
+        values: Mapping[str, Any] = {**content, "workload": Workload.from_json(content["workload"])}
+        made = cls(**values)
         columns = made.plans, made.median_s, made.peak_bytes
         if not all(isinstance(column, list) and len(column) == len(made.plans) for column in columns):
             raise ValueError("the columns of a search are lists of one length")
-        if len(made.plans) > MAX_MEASUREMENTS or not all(isinstance(plan, str) for plan in made.plans):
+        if len(made.plans) > MAX_MEASUREMENTS or {*map(type, made.plans)} - {str}:
             raise ValueError(f"a search holds at most {MAX_MEASUREMENTS:,} plans, as text")
         numbers = (made.took_s, *made.median_s, *made.peak_bytes, *dict(made.refused).values())
-        if not all(map(is_number, numbers)) or not isinstance(made.target, str):
+        if not all(map(is_number, numbers)) or type(made.target) is not str:
             raise ValueError("a search holds numbers that a run can have, and a target")
         return made

@@ -1,5 +1,6 @@
 """The backends of a command: plans are simulated, compiled ahead of time, or measured on the local devices."""
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,10 +11,12 @@ from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.workload import STEP, format_length
 from stripectl.errors import Missing, StripectlError
 from stripectl.hardware.target import Target
+from stripectl.measure.block_sampler import BlockSampler, TimedTiles
 from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.plan_sampler import PlanSampler
 from stripectl.measure.sampler import measure, refused_without
 from stripectl.profiling.profiler import Tracer
-from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial
+from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial, Sampler, SamplingBackend
 from stripectl.results.case import Case
 from stripectl.results.devices import DeviceGroup
 from stripectl.results.fit import check_memory
@@ -38,6 +41,7 @@ class Simulated:
     place: LocalTarget
     devices: DevicePool
     explains: bool = True  # also limits and scaling, which take ten times as long as the simulation itself
+    tiles: TimedTiles | None = None  # shared with other plans
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Nothing to prepare."""
@@ -52,6 +56,10 @@ class Simulated:
         for at in sorted(timed, key=lambda at: found[at].median_s or 0.0)[: EXPLAINED_PLANS * self.explains]:
             found[at] = self.simulate(cases[at])
         yield from map(Final, found)
+
+    def sampler(self, cases: Sequence[Case]) -> Sampler:
+        """The tiles of the cases timed on one block; the devices must be here."""
+        return BlockSampler(self.tiles or TimedTiles(self.devices, self.place.processes), cases, self.place)
 
     def simulate(self, case: Case) -> Measurement:
         return simulate_case(with_static_facts_once(case, self.place.target), self.place, self.devices)
@@ -111,6 +119,12 @@ class Measured:
             raise
         yield from map(Final, reassemble(cases, made))
 
+    def sampler(self, cases: Sequence[Case]) -> Sampler:
+        workers = self.devices.group(cases[0].devices if self.place.processes else None)
+        found = PlanSampler(workers, cases, self.request.sampling, self.devices.say)
+        found.resume({m.identity: m for m in self.request.previous})
+        return found
+
 
 class Backends(Protocol):
     """The backends of a request: its target, the discovered devices, and the backends for this and other targets."""
@@ -127,11 +141,11 @@ class Backends(Protocol):
         """
         ...
 
-    def simulated(self, place: LocalTarget, explains: bool = True) -> Backend: ...
+    def simulated(self, place: LocalTarget, explains: bool = True) -> SamplingBackend: ...
 
     def compiled(self, place: LocalTarget) -> Backend: ...
 
-    def measured(self, place: LocalTarget) -> Backend: ...
+    def measured(self, place: LocalTarget) -> SamplingBackend: ...
 
 
 class LocalBackends:
@@ -144,6 +158,7 @@ class LocalBackends:
         self.tracer = Tracer(effort.profile_folder, effort.profile_steps) if effort.profile_folder else None
         self.ends = ExitStack()
         self.found: LocalTarget | None = None
+        self.tiles = dict[int | None, TimedTiles]()
 
     def __enter__(self) -> "LocalBackends":
         for each in (self.devices, self.compilers, self.tracer):
@@ -168,7 +183,10 @@ class LocalBackends:
         return self.found
 
     def simulated(self, place: LocalTarget, explains: bool = True) -> Simulated:
-        return Simulated(place, self.devices, explains)
+        if place.processes not in self.tiles:
+            self.tiles[place.processes] = TimedTiles(self.devices, place.processes)
+            self.tiles[place.processes].resume(self.request.previous)
+        return Simulated(place, self.devices, explains, self.tiles[place.processes])
 
     def compiled(self, place: LocalTarget) -> Compiled:
         return Compiled(place.target, self.compilers)
@@ -195,6 +213,11 @@ def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[
         yield from found()
         raise
     yield from found()
+
+
+def run_one_by_one(backend: Backend, cases: Sequence[Case]) -> Iterator[Event]:
+    """The cases one by one, so that each of many gets its limits and its scaling."""
+    return itertools.chain.from_iterable(backend.run([case]) for case in cases)
 
 
 def with_static_facts_once(case: Case, target: Target) -> Case:

@@ -51,7 +51,7 @@ def length_step(plan: Plan, workload: Workload) -> int:
 
 def max_length_cases(request: Request, place: LocalTarget) -> list[Case]:
     """One case per pass, plan and set of flags, with the shortest sequence that fills the devices."""
-    found, kind = [], place.target.hardware.kind
+    found, kind = list[Case](), place.target.hardware.kind
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         usual = with_default_tile(request.with_mesh_and_kernel(plan, workload, place), workload, kind)
         shorter = replace(workload, seq_len=length_step(usual, workload))

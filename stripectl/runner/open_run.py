@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ def open_run(
     resume: bool = False,
     by: str = "key",
     warn: Callable[[str], None] = print,
-) -> Iterator[RunWriter]:
+) -> Generator[RunWriter, None, None]:
     """A new run of a command in `output`, or in a folder of `RUNS` named by the time; with `resume` the run in that
     folder, or the newest run. `warn` is called when the folder cannot be written.
 

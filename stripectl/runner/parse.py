@@ -217,11 +217,16 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
     steps = step_sizes(shape, options.layers, own) if STEP in axes[-1] else {}
     if options.layers and not steps:
         raise BadInput("--layers is for training steps. Add --pass step.")
+    common: Mapping[str, Any] = {**vars(shape), "batch": options.batch, "documents": packed, **linear}
     return [
         Workload(
-            **{**vars(shape), "batch": options.batch, "documents": packed, **(steps if each_pass == STEP else {})},
-            **linear,
-            **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": query_len, "passes": each_pass},
+            **common,
+            **(steps if each_pass == STEP else {}),
+            dtype=each_dtype,
+            mask=each_mask,
+            seq_len=seq_len,
+            query_len=query_len,
+            passes=each_pass,
         )
         for each_dtype, each_mask, seq_len, query_len, each_pass in expand_grid(*axes)
     ]

@@ -159,9 +159,9 @@ def rank_test(base: Samples, new: Samples, size: float) -> float:
     both = Samples(*(np.concatenate(each) for each in ((base.times, new.times), (base.yardstick, new.yardstick))))
     apart = both.times[:, None] - both.times
     near = np.abs(apart) <= RANK_REACH + abs(math.log1p(size))
-    ranks = (pair_weights(both, both) * near * np.sign(apart)).sum(1)
+    ranks: np.ndarray = (pair_weights(both, both) * near * np.sign(apart)).sum(1)
     above, every = abs(ranks[len(base) :].sum()), len(both)
-    deviation = math.sqrt(len(base) * len(new) * np.mean(ranks**2) / max(1, every - 1))
+    deviation = math.sqrt(len(base) * len(new) * float(np.mean(ranks**2)) / max(1, every - 1))
     return 2 * float(stats.norm.sf(max(0.0, above - CONTINUITY) / deviation)) if deviation else 1.0
 
 

@@ -64,13 +64,14 @@ def clocked(layout: str, time_s: float, workload: Workload = WORK, tile: int = 1
 def timed(layout: str, samples_s: Sequence[float], workload: Workload = WORK, **given: Any) -> Measurement:
     """Measured, with an interval that leaves out the ends."""
     ordered = sorted(samples_s)
-    known = {
+    known: dict[str, Any] = {
         "samples_s": tuple(samples_s),
         "ci95_s": (ordered[1], ordered[-2]),
         "cost_source": None,
         "bottleneck_shares": None,
     }
-    return clocked(layout, ordered[len(ordered) // 2], workload, **({"method": "measured"} | known | given))
+    known["method"] = "measured"
+    return clocked(layout, ordered[len(ordered) // 2], workload, **(known | given))
 
 
 def around(time_s: float, share: float = 0.01) -> list[float]:

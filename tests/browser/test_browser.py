@@ -84,7 +84,7 @@ class Pages:
         first = run.measurements[0]
         long = TRACE | {"profile": "profiles/" + "long-name-" * 12}
         traces = long, large(40, 40, 200), {"reason": "no profile: " * 20}
-        traced = (Measurement.from_json(first.to_json() | {"profile": trace}) for trace in traces)
+        traced = (Measurement.from_json({**first.to_json(), "profile": trace}) for trace in traces)
         return replace(run, measurements=[*run.measurements, *traced])
 
 

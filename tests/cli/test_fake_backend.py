@@ -16,11 +16,12 @@ SMALL = ("--seqlen", "4k", "--heads", "4", "--head-dim", "64", "--tile", "128", 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     use(monkeypatch)
     return tmp_path
 
 
-def use(monkeypatch: pytest.MonkeyPatch, **how: str) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, **how: object) -> None:
     for user in ("bench", "tuning.search"):
         monkeypatch.setattr(f"stripectl.runner.{user}.LocalBackends", partial(FakeBackends, **how))
 
@@ -79,7 +80,8 @@ def test_the_longest_sequence_is_sought_through_the_backend(here: Path) -> None:
     asked = ("--target", "v5e:4x4", "--method", "compiled", "--layout", "striped", "--tile", "128", "--pass", "forward")
     assert run("bench", *asked, "--seqlen", "max", "--output", "run", "--quiet") == 0
     (found,) = Run.load(Path("run")).measurements
-    assert found.compiled_program and found.compiled_program.longest.reason.startswith("positions are 32-bit")
+    assert found.compiled_program and found.compiled_program.longest
+    assert str(found.compiled_program.longest.reason).startswith("positions are 32-bit")
 
 
 def test_tune_tiles_compiles_a_few_of_its_candidates(here: Path, capsys) -> None:
@@ -92,3 +94,51 @@ def test_tune_tiles_compiles_a_few_of_its_candidates(here: Path, capsys) -> None
 def test_a_plan_is_traced_on_devices_that_are_here_alone(here: Path, capsys) -> None:
     assert run("trace", "ring/striped/xla@ring=4,tile=128", "--target", "cpu:4", *SMALL[:6], "--quiet") == 0
     assert "profile none" in capsys.readouterr().out
+
+
+TILES = (*SMALL[:6], "--layout", "striped", "--tile", "64,128,256x128", "--min-samples", "3", "--quiet")
+
+
+def tiles(passes: str = "forward") -> dict[str, tuple[str, str, int]]:
+    """(method, status, samples) by the tile of a pass."""
+    own = [m for m in Run.load(Path("run")).measurements if m.workload.passes == passes]
+    return {str(m.plan.tiles[passes.split("-")[-1]]): (m.method, m.status, len(m.samples_s)) for m in own}
+
+
+@pytest.mark.parametrize("strategy", ["race", "exhaustive"])
+def test_tune_tiles_runs_its_candidates_where_their_devices_are(here: Path, strategy: str) -> None:
+    asked = ("tune-tiles", "--target", "cpu:4", "--method", "measured", "--strategy", strategy, "--output", "run")
+    assert run(*asked, *TILES) == 0
+    assert tiles()["256x128"] == ("measured", "ok", 3) and set(tiles()) == {"64x64", "128x128", "256x128"}
+    assert tiles("forward-backward").keys() == tiles().keys()
+    backward = [m.plan for m in Run.load(Path("run")).measurements if m.workload.passes == "forward-backward"]
+    assert {str(plan.tile) for plan in backward} == {"256x128", "64x64"}  # the best of the forward pass, and the usual
+
+
+def test_tune_tiles_times_tiles_where_plans_cannot_run(here: Path) -> None:
+    asked = ("tune-tiles", "--target", "cpu:4", "--method", "simulated", "--pass", "forward", "--output", "run")
+    assert run(*asked, *TILES) == 0
+    assert set(tiles().values()) == {("simulated", "ok", 0)}
+    sources = {str(m.plan.tile): m.cost_source.source for m in Run.load(Path("run")).measurements if m.cost_source}
+    assert sources["256x128"] == "datasheet" and "one_block" in sources.values()  # the finalists run again
+
+
+def test_tune_tiles_keeps_its_samples_when_it_is_interrupted(here: Path, monkeypatch) -> None:
+    asked = ("tune-tiles", "--target", "cpu:4", "--method", "measured", "--strategy", "exhaustive", "--output", "run")
+    first, second = list[str](), list[str]()
+    use(monkeypatch, interrupted="tile=256x128", sampled=first)
+    assert run(*asked, "--pass", "forward", *TILES) == 130
+    use(monkeypatch, sampled=second)
+    assert run(*asked, "--pass", "forward", *TILES, "--resume") == 0
+    assert {each[2] for each in tiles().values()} == {3} and len(first) == 2 and len(first + second) == 9
+    third = list[str]()
+    use(monkeypatch, sampled=third)
+    assert run(*asked[:-1], "again", "--pass", "forward", *TILES) == 0
+    assert not third  # from the cache
+
+
+def test_tune_tiles_refuses_a_tile_as_its_backend_does(here: Path, monkeypatch, capsys) -> None:
+    use(monkeypatch, refuses="tile=64")
+    asked = ("tune-tiles", "--target", "cpu:4", "--method", "measured", "--pass", "forward", "--output", "run")
+    assert run(*asked, *TILES) == 0
+    assert tiles()["64x64"] == ("measured", "refused", 0) and "the fake backend refuses it" in capsys.readouterr().out

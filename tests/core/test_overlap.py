@@ -42,7 +42,7 @@ def test_sets_of_intervals_are_sets_of_seconds(a: list[tuple[int, int]], b: list
 def test_hidden_and_exposed_are_all_there_is(compute: list[tuple[int, int]], windows: list[tuple[int, int]]) -> None:
     found = overlap(compute, windows)
     assert found.hidden_s + found.exposed_s == union_s(windows)
-    assert found.ratio is None if not seconds(windows) else 0 <= found.ratio <= 1
+    assert (found.ratio is None) == (not seconds(windows)) and 0 <= (found.ratio or 0) <= 1
 
 
 @given(INTERVALS, INTERVALS, st.integers(0, 80))

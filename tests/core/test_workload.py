@@ -1,6 +1,7 @@
 """Workloads and models: what is accepted, what is refused, and their arithmetic."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,8 +42,8 @@ def test_flops_count_what_the_mask_keeps() -> None:
     assert backward.flops == 12 * 16 * 8 * 2
 
 
-SIZES = {"hidden": 64, "feed_forward": 128, "layers": 8, "vocabulary": 256}
-SHAPE = {"seq_len": 64, "heads": 4, "kv_heads": 4, "head_dim": 16}
+SIZES: dict[str, Any] = {"hidden": 64, "feed_forward": 128, "layers": 8, "vocabulary": 256}
+SHAPE: dict[str, Any] = {"seq_len": 64, "heads": 4, "kv_heads": 4, "head_dim": 16}
 
 
 def test_a_pattern_is_of_layers_again_and_again() -> None:
@@ -82,7 +83,7 @@ def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
 
 
 def test_pairs_of_windows_documents_and_prefixes() -> None:
-    sizes = {"seq_len": 10, "heads": 1, "kv_heads": 1, "head_dim": 1}
+    sizes: dict[str, Any] = {"seq_len": 10, "heads": 1, "kv_heads": 1, "head_dim": 1}
     assert Workload(**sizes, mask="sliding:3").pairs == 1 + 2 + 8 * 3
     packed = Workload(**sizes, documents=(4, 3))  # 4, 3, 3
     assert packed.starts is not None and packed.starts.tolist() == [0, 4, 7]
@@ -106,8 +107,9 @@ def test_workloads_survive_json() -> None:
     ],
 )
 def test_workloads_that_are_refused(change: dict) -> None:
+    shape: dict[str, Any] = {"seq_len": 4096, "heads": 8, "kv_heads": 2, "head_dim": 64}
     with pytest.raises(BadInput):
-        Workload(**{"seq_len": 4096, "heads": 8, "kv_heads": 2, "head_dim": 64} | change)
+        Workload(**shape | change)
 
 
 @pytest.mark.parametrize("name", profile_names("models"))

@@ -4,6 +4,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def flags(given: str, dashes: str = "") -> dict[str, str]:
     )
 
 
-def of(name: str, plan: str, target: str = "v5p:2x2x4", **changes) -> dict:
+def of(name: str, plan: str, target: str = "v5p:2x2x4", **changes: Any) -> Any:
     return usage_of(measured(plan, target, workload(**changes)))[name]
 
 

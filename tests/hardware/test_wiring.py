@@ -223,7 +223,9 @@ def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
 def test_the_datasheet_says_which_hops_are_slower() -> None:
     target = parse_target("v5e:1x8")
     made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
-    assert made.cost_source.slower_hops == {"ring": SlowestHop(longest_latency_s=pytest.approx(7e-6))}
+    (ring,) = (made.cost_source.slower_hops or {}).items()
+    assert ring == ("ring", SlowestHop(longest_latency_s=ring[1].longest_latency_s))
+    assert ring[1].longest_latency_s == pytest.approx(7e-6)
     target = parse_target("v5e:2x4")
     made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
     assert made.cost_source.slower_hops is None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stripectl.errors import BadInput
+from stripectl.profiling.diagnosis import ProfiledPlan
 from stripectl.profiling.profiler import Tracer
 from stripectl.workers.worker_group import WorkerGroup
 from tests.support.command import Ended, stripectl
@@ -85,7 +86,7 @@ def test_a_profile_of_jax_holds_its_program(real: Path) -> None:
 
 
 def test_its_file_by_itself_says_the_same(real: Path, tmp_path: Path) -> None:
-    alone = shutil.copy(one_file(real), tmp_path / "anything.pb")
+    alone = Path(shutil.copy(one_file(real), tmp_path / "anything.pb"))
     assert read(alone) == read(real)
 
 
@@ -202,7 +203,7 @@ def of_events(count: int) -> bytes:
 
 def refused(tracer: Tracer, profile: Path) -> str:
     with tracer, pytest.raises(BadInput) as error:
-        tracer.read([profile], {}, {})
+        tracer.read([profile], {}, ProfiledPlan())
     return str(error.value)
 
 

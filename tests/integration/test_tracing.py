@@ -19,7 +19,7 @@ def stripectl(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
-def trace(out: Path, layout: str, *arguments: str) -> dict[str, Any]:
+def trace(out: Path, layout: str, *arguments: str) -> list[dict[str, Any]]:
     done = stripectl("trace", RING.format(layout), *SMALL, "--output", str(out), "--json", *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["measurements"]
@@ -31,8 +31,8 @@ def test_a_contiguous_ring_waits_more_than_twice_as_long_as_a_striped_one(tmp_pa
     """Queries of the first half have half as many keys to meet: at 16k tokens in tiles of 512 a contiguous ring of two
     computes 136 + 0 tiles on one device and 136 + 256 on the other, a striped one 136 + 136 or 120. The only hop comes
     before the uneven round, so the wait lies at the end of the step."""
+    found = dict[str, float]()
     for attempt in range(3):  # the machine may be busy with something else
-        found = {}
         for layout in ("contiguous", "striped"):
             [m] = trace(tmp_path / f"{layout}{attempt}", layout, "--seqlen", "16k", "--pass", "forward")
             assert m["target"] == "cpu:2"

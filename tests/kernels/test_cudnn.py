@@ -25,7 +25,8 @@ from stripectl.execute.verification import TOLERANCES, cut_to_checkable
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
-from stripectl.runner.bench import Request, bench_cases
+from stripectl.runner.cases import bench_cases
+from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_refused
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.datasheet import datasheet_cost_model

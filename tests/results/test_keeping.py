@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stripectl.core.method import Method
 from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
@@ -36,7 +37,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def made(at: int, seconds: float, method: str = "measured") -> Measurement:
+def made(at: int, seconds: float, method: Method = "measured") -> Measurement:
     samples = (seconds, 1.1 * seconds, 0.9 * seconds) if method == "measured" else ()
     plan = f"ring/striped/xla@ring=2,tile=128x128,unroll={at + 1}"
     return Measurement(

@@ -19,7 +19,9 @@ from stripectl.results.backend import finals
 from stripectl.results.environment import cores
 from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run, newest_run
-from stripectl.runner.bench import Request, bench
+from stripectl.runner.bench import bench
+from stripectl.runner.request import Request
+from stripectl.workers.process import Process
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
@@ -75,10 +77,14 @@ def test_three_layouts_are_measured_and_checked() -> None:
         assert m.compile_s and m.peak_bytes and m.ci95_s
 
 
+def pids_of(devices: WorkerGroup) -> list[int]:
+    return [worker.process.pid for worker in devices.workers if isinstance(worker, Process)]
+
+
 def test_workers_are_pinned_to_a_core_each() -> None:
     with WorkerGroup(2) as devices:
         devices.ask("devices")
-        pinned = [os.sched_getaffinity(worker.process.pid) for worker in devices.workers]
+        pinned = [os.sched_getaffinity(pid) for pid in pids_of(devices)]
     assert [len(each) for each in pinned] == [1, 1]
     assert pinned[0] != pinned[1]
 
@@ -127,7 +133,7 @@ def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
 def test_a_request_past_its_limit_is_ended() -> None:
     with WorkerGroup(2) as devices:
         devices.ask("devices")
-        pids = [worker.process.pid for worker in devices.workers]
+        pids = pids_of(devices)
         with pytest.raises(WorkerError, match=r"took longer than its limit of 0\.001 s") as failure:
             devices.ask("time_matmul", 0.001, dtype="float32")
         assert failure.value.timed_out and not failure.value.unsupported

@@ -27,7 +27,11 @@ from tests.support.golden import PROFILES, ProfileData
 from tests.support.untrusted import SMALL, asked, command_line, profile, run_file, strings, watched, yaml_file
 
 BOUNDED = settings(
-    derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck), max_examples=60
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[*HealthCheck],  # pyright: ignore[reportArgumentType]
+    max_examples=60,
 )
 RANDOM = st.randoms(use_true_random=False)
 SHIPPED = sorted(path for name in ("profiles", "examples") for path in (hostile.ROOT / name).rglob("*.yaml"))

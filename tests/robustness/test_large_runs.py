@@ -43,7 +43,7 @@ def measurements(count: int) -> list[Measurement]:
         seconds = length / 2**14 * (1 + 0.37 * ((len(made) * 7919) % 1009) / 1009)
         sampled = method == "measured" and len(made) < 4 * SAMPLED
         samples_s = tuple(seconds * (1 + 0.01 * nth) for nth in range(5)) if sampled else ()
-        status = {"status": "refused", "reason": "it does not fit"} if method == "refused" else {}
+        status: dict[str, Any] = {"status": "refused", "reason": "it does not fit"} if method == "refused" else {}
         workload = Workload(seq_len=length, heads=4, kv_heads=4, head_dim=64, dtype="float32", passes=passes)
         m = Measurement(
             workload=workload,

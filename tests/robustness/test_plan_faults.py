@@ -140,7 +140,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measur
     for name in traced | ran:
         schemes._cache.pop(name, None)
         sys.modules.pop(f"stripectl.schemes.{name}", None)
-        vars(stripectl.schemes).pop(name, None)
+        if hasattr(stripectl.schemes, name):
+            delattr(stripectl.schemes, name)
     parse_plan.cache_clear()
     if group.exists():
         group.rmdir()

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrations of seconds, not minutes."""
     monkeypatch.setattr("stripectl.simulate.calibration.BLOCKS", (256, 512))
     monkeypatch.setattr("stripectl.simulate.calibration.HELD_OUT", 384)
-    monkeypatch.setattr("stripectl.runner.tuning.tile_timing.BLOCK_ROWS", 512)
+    monkeypatch.setattr("stripectl.measure.block_sampler.BLOCK_ROWS", 512)
 
 
 @pytest.fixture
@@ -77,11 +78,12 @@ def run(*arguments: str) -> int:
 def silent(now: str, done: int, total: int) -> None: ...
 
 
-def tuning(**changes) -> TileSearch:
-    request = {"workloads": [SMALL, BOTH], "plans": [parse_plan("ring/striped/xla")], "target": "cpu:2"}
+def tuning(**changes: Any) -> TileSearch:
+    request: dict[str, Any] = {"workloads": [SMALL, BOTH], "plans": [parse_plan("ring/striped/xla")], "target": "cpu:2"}
     request |= {"sampling": SamplingOptions(budget_s=60, min_samples=3), "use_cache": False}
-    asked = {name: changes.pop(name) for name in ("tiles", "strategy", "refine_count") if name in changes}
-    return TileSearch(request=Request(**(request | changes)), **({"tiles": (Tile(128, 128), Tile(256, 128))} | asked))
+    asked: dict[str, Any] = {"tiles": (Tile(128, 128), Tile(256, 128))}
+    asked |= {name: changes.pop(name) for name in ("tiles", "strategy", "refine_count") if name in changes}
+    return TileSearch(request=Request(**(request | changes)), **asked)
 
 
 def test_candidates_come_from_the_kernel_and_the_block() -> None:
@@ -207,7 +209,9 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     measured = [m for m in found.values() if m.method == "measured"]
     assert {m.workload.passes for m in measured} == {"forward", "forward-backward"}
     assert all(m.samples_s and m.check and m.check.max_rel_error <= 2e-6 for m in measured)
-    best = min((m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s)
+    best = min(
+        (m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s or 0
+    )
     assert all(m.plan.tile == best.plan.tile for m in list(found.values())[2:4])
     asked.clear()
     again = {m.identity: m for m in finals(tune(tuning(method="measured", previous=tuple(found.values())), silent))}

@@ -42,7 +42,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     yield
     schemes._cache.pop("toy", None)
     sys.modules.pop("stripectl.schemes.toy", None)
-    vars(stripectl.schemes).pop("toy", None)
+    if hasattr(stripectl.schemes, "toy"):
+        delattr(stripectl.schemes, "toy")
 
 
 def test_it_is_listed(capsys: pytest.CaptureFixture) -> None:

@@ -92,7 +92,7 @@ def chosen(name: str) -> Iterator[Case]:
     for mesh, layout, *rest in itertools.product(
         meshes(schemes[name]), layouts.names(), MASKED, PACKED, KV_HEADS, DTYPES
     ):
-        mask, documents, kv_heads, dtype = rest
+        mask, documents, kv_heads, dtype = list[Any](rest)
         cases = (Case(name, layout, mask, documents, mesh, kv_heads, dtype, each) for each in ATTENTION_PASSES[::-1])
         yield from itertools.islice((case for case in cases if legal(case.plan, case.workload)), 1)
 

@@ -3,14 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from stripectl.core.method import Method
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
-from stripectl.results.backend import Event, Final, Partial
+from stripectl.results.backend import Backend, Event, Final, Partial
 from stripectl.results.case import Case
-from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.cost_source import FROM_DATASHEET, CostOrigin, CostSource
 from stripectl.results.devices import DeviceGroup
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
@@ -31,31 +30,97 @@ class FakeBackend:
     method: Method
     refuses: str | None = None
     interrupted: str | None = None
+    previous: Sequence[Measurement] = ()  # of a resumed run
+    sampled: list[str] = field(default_factory=list)  # the plan of every sample that a search took
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """It is always ready."""
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         for case in cases:
-            if self.interrupted and self.interrupted in str(case.plan):
-                raise KeyboardInterrupt
-            made = Measurement.of(case, self.method)
-            if not case.is_ready:
+            self.interrupt(case)
+            made = self.begin(case)
+            if made.status != "ok":
                 yield Final(made)
-                continue
-            if self.refuses and self.refuses in str(case.plan):
-                yield Final(replace(made, status="refused", reason="the fake backend refuses it"))
-                continue
-            slower = SLOWDOWN[case.plan.layout] if case.devices > 1 else 1.0
-            seconds = slower * case.workload.flops / case.devices / 1e13
-            if self.method != "measured":
-                yield Final(replace(made, median_s=seconds, cost_source=FROM_DATASHEET))
-                continue
-            samples = tuple(seconds * each for each in SAMPLES)
-            yield Partial(replace(made, samples_s=samples[:1], median_s=samples[0]))
-            median, interval = median_interval(samples)
-            check = Check(max_rel_error=1e-6, tolerance=2e-5, reference="float64")
-            yield Final(replace(made, samples_s=samples, median_s=median, ci95_s=interval, check=check))
+            elif self.method != "measured":
+                yield Final(replace(made, median_s=seconds_of(case), cost_source=FROM_DATASHEET))
+            else:
+                samples = tuple(seconds_of(case) * each for each in SAMPLES)
+                yield Partial(replace(made, samples_s=samples[:1], median_s=samples[0]))
+                yield Final(with_samples(made, samples))
+
+    def begin(self, case: Case) -> Measurement:
+        """The case before it runs, or refused."""
+        made = Measurement.of(case, self.method)
+        if case.is_ready and self.refuses and self.refuses in str(case.plan):
+            return replace(made, status="refused", reason="the fake backend refuses it")
+        return made
+
+    def interrupt(self, case: Case) -> None:
+        if self.interrupted and self.interrupted in str(case.plan):
+            raise KeyboardInterrupt
+
+    def sampler(self, cases: Sequence[Case]) -> "FakeSampler":
+        known = {m.identity: list(m.samples_s) for m in self.previous}
+        return FakeSampler(self, cases, [known.get(case.identity, []) for case in cases])
+
+
+def seconds_of(case: Case) -> float:
+    slower = SLOWDOWN[case.plan.layout] if case.devices > 1 else 1.0
+    rows = case.plan.tile.block_q if case.plan.tile else 128
+    return slower * case.workload.flops / case.devices / 1e13 * (1 + 16 / rows)
+
+
+def with_samples(made: Measurement, samples: Sequence[float]) -> Measurement:
+    median, interval = median_interval(samples)
+    check = Check(max_rel_error=1e-6, tolerance=2e-5, reference="float64")
+    return replace(made, samples_s=tuple(samples), median_s=median, ci95_s=interval, check=check)
+
+
+@dataclass
+class FakeSampler:
+    """One sample of one case at a time. A simulated backend times blocks, so its results are only rough."""
+
+    backend: FakeBackend
+    cases: Sequence[Case]
+    known: list[list[float]]  # samples of a resumed run, used first
+    spent_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.samples_s, self.shorts_s = ([list[float]() for _ in self.cases] for _ in range(2))
+        self.prior_s = [1.0 for _ in self.cases]
+
+    def pull_short(self, index: int) -> float | None:
+        return self.pull(index, self.shorts_s[index])
+
+    def pull_full(self, index: int) -> float | None:
+        return self.pull(index, self.samples_s[index], self.known[index])
+
+    def pull(self, index: int, samples_s: list[float], known: Sequence[float] = ()) -> float | None:
+        case, nth = self.cases[index], len(samples_s)
+        self.backend.interrupt(case)
+        if self.backend.begin(case).status != "ok":
+            return None
+        if nth >= len(known):
+            self.backend.sampled.append(str(case.plan))
+        seconds = known[nth] if nth < len(known) else seconds_of(case) * SAMPLES[nth % len(SAMPLES)]
+        samples_s.append(seconds)
+        self.spent_s += seconds
+        return seconds
+
+    def result(self, index: int) -> Measurement | None:
+        made, samples_s, shorts_s = self.backend.begin(self.cases[index]), self.samples_s[index], self.shorts_s[index]
+        if made.status != "ok":
+            return made
+        if samples_s and self.backend.method == "measured":
+            return with_samples(made, samples_s)
+        rough = CostOrigin.SHORT_RUN if self.backend.method == "measured" else CostOrigin.ONE_BLOCK
+        seconds = next(iter([*samples_s, *shorts_s]), None)
+        source = CostSource(source=rough)
+        return replace(made, method="simulated", median_s=seconds, cost_source=source) if seconds else None
+
+    def release(self) -> None:
+        """Nothing is held."""
 
 
 @dataclass
@@ -68,6 +133,7 @@ class FakeBackends:
     discovered: Sequence[DeviceGroup] = field(default_factory=list)
     refuses: str | None = None
     interrupted: str | None = None
+    sampled: list[str] = field(default_factory=list)
 
     def __enter__(self) -> "FakeBackends":
         return self
@@ -75,7 +141,7 @@ class FakeBackends:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    @cached_property
+    @property
     def place(self) -> LocalTarget:
         target = parse_target("cpu:8" if self.request.target == "local" else self.request.target, self.request.hardware)
         if target.hardware.kind != "cpu":
@@ -86,10 +152,13 @@ class FakeBackends:
         return LocalTarget(target, target.devices, target.devices)
 
     def simulated(self, place: LocalTarget, explains: bool = True) -> FakeBackend:
-        return FakeBackend("simulated", self.refuses, self.interrupted)
+        return self.backend("simulated")
 
-    def compiled(self, place: LocalTarget) -> FakeBackend:
-        return FakeBackend("compiled", self.refuses, self.interrupted)
+    def compiled(self, place: LocalTarget) -> Backend:
+        return self.backend("compiled")
 
     def measured(self, place: LocalTarget) -> FakeBackend:
-        return FakeBackend("measured", self.refuses, self.interrupted)
+        return self.backend("measured")
+
+    def backend(self, method: Method) -> FakeBackend:
+        return FakeBackend(method, self.refuses, self.interrupted, self.request.previous, self.sampled)

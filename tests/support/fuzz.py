@@ -12,6 +12,7 @@ It is no test: it takes as long as it is given, and needs atheris, which has whe
 
 import argparse
 import contextlib
+import functools
 import gzip
 import hashlib
 import importlib
@@ -34,7 +35,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 WITH_DEVICES = re.compile(r"stripectl\.(__main__|worker|execute|layer|measure|compile|kernels\.\w+\.kernel)\b")
 
-with atheris.instrument_imports(include=["stripectl", "yaml"]):
+with atheris.instrument_imports(include=["stripectl", "yaml"]):  # pyright: ignore[reportAttributeAccessIssue]
     import stripectl
     from stripectl.reporters.html.page import render
     from stripectl.results.run import Run
@@ -182,7 +183,7 @@ def main() -> None:
     atheris.Setup(
         [sys.argv[0], *(f"-{name}={value}" for name, value in flags.items()), *own_flags, str(corpus), str(seeds)],
         lambda content: attempt(target, content, faults),
-        custom_mutator=lambda content, most, seed: spoil(target, content, most, seed),
+        custom_mutator=functools.partial(spoil, target),
     )
     signal.signal(signal.SIGPROF, late)
     os.chdir(folder)

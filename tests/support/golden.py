@@ -97,7 +97,7 @@ def analysed(
     program: str | None = None,
     axes: Mapping[str, int] | None = None,
     **told: Any,
-) -> dict[str, Any]:
+) -> Any:
     """What is said of a profile of one or several processes."""
     texts = [processes] if isinstance(processes, str) else processes
     files = map(str, profile_files(written(folder, *texts, program=program)))

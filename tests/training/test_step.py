@@ -24,7 +24,7 @@ from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
-from stripectl.runner.bench import bench_cases
+from stripectl.runner.cases import bench_cases
 from stripectl.runner.meshes import every_mesh, promising_plans
 from stripectl.runner.request import Request
 from stripectl.simulate.cost_model import CostModel, TileCost

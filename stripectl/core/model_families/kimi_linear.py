@@ -13,6 +13,7 @@ from stripectl.core.decoder_config import (
     usual_sizes,
 )
 from stripectl.core.linear_attention import LinearHeads
+from stripectl.util.json import is_list
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -62,8 +63,8 @@ def numbered_masks(keys: ConfigKeys) -> list[str]:
     part, layers = keys.part("linear_attn_config").content, keys.size("num_hidden_layers")
     lists = [part.get(name) for name in ("full_attn_layers", "kda_layers")]
     if keys.value("layer_types") is None and all(each is not None for each in lists):
-        numbers = [number for each in lists if isinstance(each, list) for number in each]
-        if not all(isinstance(each, list) for each in lists) or not all(type(x) is int for x in numbers):
+        numbers = [number for each in lists if is_list(each) for number in each]
+        if not all(map(is_list, lists)) or not all(type(x) is int for x in numbers):
             raise keys.refuse("linear_attn_config", "lists of layers, counted from 1")
         if sorted(numbers) != list(range(1, layers + 1)):
             raise keys.refuse("linear_attn_config", f"two lists that together name each of the {layers} layers once")

@@ -98,7 +98,7 @@ def draw(chart: Chart, width: int) -> str:
         limit = alt.Chart(alt.Data(values=[rule])).encode(x=alt.X("value:Q"))
         layers.append(limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3]))
         far = rule["value"] > 0.55 * ends[1]
-        side = {"align": "right", "dx": -5} if far else {"align": "left", "dx": 5}
+        side = MarkLook({"align": "right", "dx": -5} if far else {"align": "left", "dx": 5})
         layers.append(
             limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text="words:N")  # above the first bar
         )

@@ -9,7 +9,7 @@ from stripectl.reporters.html.cost_sources import cost_source_rows
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import noise_warnings
 from stripectl.results.run import Run
-from stripectl.util.json import JsonObject
+from stripectl.util.json import JsonObject, is_list, is_mapping, is_sequence
 from stripectl.util.units import NOTHING, in_unit
 
 FIELD_NAMES = {
@@ -44,8 +44,8 @@ def environment_rows(run: Run) -> list[FactTable]:
 
 def warnings_of(run: Run) -> list[str]:
     """Possible and actual disturbances of a run."""
-    found = run.environment.get("warnings") or []
-    return [*(map(str, found) if isinstance(found, list) else [str(found)]), *noise_warnings(run.measurements)]
+    found = run.environment.get("warnings")
+    return [*map(str, found if is_list(found) else [found] if found else []), *noise_warnings(run.measurements)]
 
 
 def cost_source_facts(shown: Sequence[Measurement]) -> list[PageContext]:
@@ -64,7 +64,7 @@ def fact_rows(content: JsonObject) -> list[FactTable]:
 
 
 def _rows(content: JsonObject, under: str = "") -> list[tuple[str, str]]:
-    rows = []
+    rows = list[tuple[str, str]]()
     for name, value in content.items():
         label = f"{under}{field_name(name)}"
         rows += _rows(value, f"{label}: ") if isinstance(value, Mapping) else [(label, quantity(name, value))]
@@ -78,10 +78,12 @@ def field_name(name: str) -> str:
 
 def quantity(name: str, value: Any) -> str:
     """A field's value in the unit that its name ends in."""
-    if isinstance(value, list | tuple):
+    if is_sequence(value):
         return ", ".join(quantity(name, each) for each in value) or "none"
-    if value is None or isinstance(value, bool | str):
-        return {None: NOTHING, True: "yes", False: "no"}.get(value, str(value))
-    if isinstance(value, Mapping):
+    if value is None or isinstance(value, bool):
+        return NOTHING if value is None else "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if is_mapping(value):
         return ", ".join(f"{field_name(key)} {quantity(key, each)}" for key, each in value.items())
     return in_unit(name, value)

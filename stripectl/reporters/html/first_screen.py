@@ -58,7 +58,7 @@ def limits(found: Recommendation) -> PageContext | None:
     total = sum(shares.values())
     if not total or said is None:
         return None
-    segments, low = [], 0.0
+    segments, low = list[dict[str, object]](), 0.0
     for part in PARTS:
         share = shares.get(part, 0.0)
         if share / total >= MIN_SHARE:

@@ -15,6 +15,7 @@ from stripectl.reporters.html.charts import (
     INK,
     PANEL,
     Chart,
+    ChartGroup,
     MarkLook,
     Section,
     chart,
@@ -51,7 +52,7 @@ def of_run(shown: Sequence[Measurement]) -> Section:
         known = group.setdefault((plan.scheme, plan.layout), m)
         if known.workload == work and (m.median_s or 0.0) < (known.median_s or 0.0):
             group[plan.scheme, plan.layout] = m
-    made = []
+    made = list[ChartGroup]()
     for (title, mesh), group in groups.items():
         counts = [(m, m.tiles.per_round) for _, m in sorted(group.items(), key=_as_in_papers) if m.tiles]
         most = max(max(map(max, per_round)) for _, per_round in counts)

@@ -178,7 +178,7 @@ def _command(m: Measurement) -> str:
 
 
 def _figures(m: Measurement) -> list[tuple[str, str]]:
-    found = []
+    found = list[tuple[str, str]]()
     if m.samples_s:
         cut_short = f"; {m.reason}" if m.status == "ok" and m.reason else ""
         found.append(("samples", ", ".join(map(duration, m.samples_s)) + cut_short))

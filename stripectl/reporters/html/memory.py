@@ -183,7 +183,7 @@ def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
 
 def _bars(members: Sequence[Measurement], size: float) -> ChartRow:
     drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MAX_BARS]
-    bars, names, least = [], short_labels(drawn), drawn[0].peak_bytes
+    bars, names, least = list[ChartRow](), short_labels(drawn), drawn[0].peak_bytes
     for at, m in enumerate(drawn):
         words = nbytes(m.peak_bytes) + " ✕" * (m.status != "ok")
         bars.append(

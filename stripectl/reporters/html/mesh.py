@@ -158,7 +158,7 @@ def _torus(target: Target, placement: MeshPlacement, carried: CarriedBytes) -> C
     for device, p in enumerate(target.positions):
         if device in position:
             dots.setdefault((p.slice, p.coords), []).append(str(position[device]))
-    lines = []
+    lines = list[ChartRow]()
     for slice in range(target.slices):
         for link in _every_link(target, slice):
             load = carried.links.get(link, 0.0)
@@ -202,7 +202,7 @@ def _switch(
     most = max(sent, per_node, 1.0)
     unit, size = unit_of(most, BYTES)
     position = {device: at for at, device in enumerate(placement.order)}
-    dots, lines, boxes = [], [], []
+    dots, lines, boxes = list[ChartRow](), list[ChartRow](), list[ChartRow]()
     for slice in range(target.slices):
         y = 1.9 * slice
         for at in range(node):

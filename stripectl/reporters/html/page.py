@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from markupsafe import Markup, escape
@@ -45,7 +45,7 @@ from stripectl.reporters.html import (
     times,
     workloads,
 )
-from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, WIDE, Chart, Section, chart_table
+from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, WIDE, Chart, PageContext, Section, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.terminal import footnotes, tables
@@ -180,13 +180,24 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["breakable"] = lambda plan: Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,/])", plan)))
-    made.filters["unbroken"] = lambda text: re.sub(r"(?<=\d) x (?=\d)", "\u00a0x\u00a0", text)
+    untyped = cast(Any, made)  # the filters and globals of Jinja have no types
+    untyped.filters |= {"breakable": _breakable, "unbroken": _unbroken}
+    shared: PageContext = {"marks": MARKS, "words_of": METHOD_WORDS}
     for name in ("style.css", "page.js"):
         text = (folder / name).read_text(encoding="utf-8")
-        made.globals[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
-    made.globals |= {"marks": MARKS, "words_of": METHOD_WORDS}
+        shared[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
+    untyped.globals |= shared
     return made
+
+
+def _breakable(plan: str) -> str:
+    """A plan that a browser may break after its marks."""
+    return Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,/])", plan)))
+
+
+def _unbroken(text: str) -> str:
+    """A text whose products, such as 2 x 4, a browser does not break."""
+    return re.sub(r"(?<=\d) x (?=\d)", "\u00a0x\u00a0", text)
 
 
 def content_hash(text: str) -> str:

@@ -122,7 +122,7 @@ def profile_timeline(profile: Profile, plan: str) -> Chart | None:
     end_s, devices = kept.end_s, list(zip(profile.devices, kept.devices, strict=False))
     unit, size = unit_of(end_s, SECONDS)
     at = thinned(len(devices), MAX_LANES, min(profile.busiest, len(devices) - 1))
-    lanes, seconds, segments = [], [], []
+    lanes, seconds, segments = list[ChartRow](), list[tuple[str, ...]](), list[tuple[str, ...]]()
     for device, row in (devices[each] for each in at):
         parts = by_kind(row)
         drawn = merge_moments(moments(parts, end_s, BINS), end_s)
@@ -176,7 +176,7 @@ def profile_hops(profile: Profile, plan: str) -> Chart | None:
     found = profile.hops
     if len(found) < 2:  # the timeline of the step shows a single hop
         return None
-    shown, figures = found[:MAX_TABLE_ROWS], []
+    shown, figures = found[:MAX_TABLE_ROWS], list[tuple[float, ...]]()
     for hop in shown:
         hidden_s, exposed_s, skew_s = (each[hop.worst] for each in (hop.hidden_s, hop.exposed_s, hop.skew_s))
         figures.append((hidden_s, max(0.0, exposed_s - skew_s), min(skew_s, exposed_s)))

@@ -18,6 +18,7 @@ from stripectl.reporters.html.charts import (
     INK,
     PANEL,
     Chart,
+    ChartRow,
     MarkLook,
     Section,
     chart,
@@ -77,7 +78,7 @@ def _chart(members: Sequence[Measurement]) -> Chart:
     best = sorted(members, key=lambda m: -(m.flops_per_s_per_device or 0.0))
     drawn, work = best[:MAX_MARKS], members[0].workload
     unit, size = unit_of(peak, [(f"{prefix}FLOP/s", size) for prefix, size in PREFIXES])
-    marks = [
+    marks: list[ChartRow] = [
         {
             "intensity": _intensity(m),
             "rate": (m.flops_per_s_per_device or 0.0) / size,
@@ -90,8 +91,8 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         }
         for m in drawn
     ]
-    low = min([peak / memory, *(mark["intensity"] for mark in marks)]) / 4
-    high = max([peak / memory, *(mark["intensity"] for mark in marks)]) * 4
+    low: float = min([peak / memory, *(mark["intensity"] for mark in marks)]) / 4
+    high: float = max([peak / memory, *(mark["intensity"] for mark in marks)]) * 4
     roof = [{"intensity": at, "rate": min(peak, memory * at) / size} for at in (low, peak / memory, high)]
     rows = [
         (

@@ -54,7 +54,7 @@ def _regions(contest: SchemesByLength) -> list[ChartRow]:
     lengths = [each.seq_len for each in contest.lengths]
     steps = [1 / math.sqrt(lengths[1] / lengths[0]), *(math.sqrt(b / a) for a, b in itertools.pairwise(lengths))]
     steps.append(steps[-1])
-    found, at = [], 0
+    found, at = list[ChartRow](), 0
     for leaders, group in itertools.groupby(contest.lengths, key=lambda each: each.leaders):
         count = len(list(group))
         first, last = lengths[at], lengths[at + count - 1]

@@ -101,7 +101,7 @@ def _changes_table(rows: Iterable[Sequence[str]]) -> ChartTable:
 
 def changes_sentence(letters: Sequence[str], changes: Sequence[Sequence[str]]) -> str:
     """The number of measurements that changed from the first run to each other run."""
-    said = []
+    said = list[str]()
     for letter in letters[1:]:
         counts = Counter(row[-1] for row in changes if row[4] == letter)
         if [*counts] == [Verdict.UNCHANGED]:
@@ -199,7 +199,7 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> Ch
 def common_measurements(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
     """The measurements that the first run has in common with another (plan, workload, target and method), and
     verdicts."""
-    rows = []
+    rows = list[list[str]]()
     for letter, run in zip(letters[1:], runs[1:], strict=True):
         try:
             found = compare_runs(runs[0], run, THRESHOLD)

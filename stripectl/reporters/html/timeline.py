@@ -36,11 +36,11 @@ def step_chart(chart: Chart, width: int) -> str:
     time = alt.Scale(domain=[0, chart["end"]], nice=False)
     left = alt.X("x:Q", title=f"time ({chart['unit']})", axis=axis, scale=time)
     down = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[tall, 0], nice=False))
-    layers = []
-    for kind, (kinds, middle, width) in LANES.items():
+    layers = list[alt.Chart]()
+    for kind, (kinds, middle, thick) in LANES.items():
         paths = (_path(lane["parts"], kinds, chart["end"], wide) for lane in chart["lanes"])
         rows = [{"x": 0, "y": at * TALL + middle, "path": path} for at, path in enumerate(paths) if path]
-        look = MarkLook({"filled": False, "color": COLOURS[kind], "strokeWidth": width, "opacity": 1})
+        look = MarkLook({"filled": False, "color": COLOURS[kind], "strokeWidth": thick, "opacity": 1})
         strokes = alt.Chart(alt.Data(values=rows)).mark_point(size=PIXELS, strokeCap="butt", **look)
         layers.append(strokes.encode(x=left, y=down, shape=alt.Shape("path:N", scale=None)))
     names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
@@ -79,7 +79,7 @@ def hop_chart(chart: Chart, width: int) -> str:
     wide = min(WIDEST_BAR, 0.8 * room / len(chart["names"]))
     hop = alt.X("hop:N", title="hop", sort=chart["names"], axis=alt.Axis(labelAngle=0, labelOverlap=True))
     time = alt.Y("low:Q", title=f"time ({chart['unit']})", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5))
-    layers = []
+    layers = list[alt.Chart]()
     for kind, share in BARS.items():
         drawn = [bar for bar in chart["bars"] if bar["kind"] == kind]
         look = MarkLook({"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide})

@@ -93,7 +93,7 @@ def short_labels(members: Sequence[Measurement]) -> dict[int, str]:
         for key, plan in ((id(m), plans[id(m)]),)
     }
     same = [len(set(values)) == 1 for values in zip(*parts.values(), strict=True)]
-    found = {}
+    found = dict[int, str]()
     for m in members:
         plan, (kernel, mesh, options) = plans[id(m)], parts[id(m)]
         name = f"{plan.scheme}/{plan.layout}" + f"/{kernel}" * (not same[0])

@@ -59,7 +59,7 @@ def workload_title(contest: SchemesByLength) -> str:
 
 def answer_line(contest: SchemesByLength) -> str:
     """Which scheme wins where, in one sentence; neighbouring lengths with the same answer are merged."""
-    said = []
+    said = list[str]()
     for leaders, group in itertools.groupby(contest.lengths, key=lambda each: each.leaders):
         said.append(f"{_named(leaders)} {at_lengths([each.seq_len for each in group])}")
     return f"{'; '.join(said)}."
@@ -104,7 +104,7 @@ def margin_cell(name: str, second: SchemeResult, best: Measurement) -> str:
 
 def matrix_row(contest: SchemesByLength, scheme: str, brief: bool = False) -> dict[str, str]:
     """A scheme at every length, by the length's name; `brief` omits its time."""
-    row = {}
+    row = dict[str, str]()
     for each in contest.lengths:
         standing, time, mark = cell_words(each, scheme)
         row[format_length(each.seq_len)] = " ".join(filter(None, (standing, "" if brief else time, mark)))

@@ -114,7 +114,7 @@ def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
             )
         if why := why_so_fast(m, run):
             faster.append(f"note    {m.plan} {m.workload.passes}: {why}")
-    lines = []
+    lines = list[str]()
     for alike in (list(dict.fromkeys(broken)), list(dict.fromkeys(faster))):
         lines += alike[:MAX_NOTES]
         if more := len(alike) - MAX_NOTES:
@@ -128,7 +128,7 @@ def memory_notes(measurements: Sequence[Measurement]) -> list[Text]:
     groups: dict[Any, list[Measurement]] = {}
     for m in measurements:
         groups.setdefault((m.workload, m.target), []).append(m)
-    lines = []
+    lines = list[Text]()
     for (workload, target), group in groups.items():
         over = [m for m in group if m.peak_bytes and m.hbm_bytes and m.peak_bytes > m.hbm_bytes]
         if not over or any(m.status != "refused" for m in group):
@@ -145,7 +145,7 @@ def memory_notes(measurements: Sequence[Measurement]) -> list[Text]:
 
 def search_notes(found: Iterable[SearchTable]) -> list[Text]:
     """How many plans of a workload were simulated, in how long, and why the others were not."""
-    lines = []
+    lines = list[Text]()
     for each in found:
         refused, work = sum(each.refused.values()), each.workload
         lines.append(
@@ -211,7 +211,7 @@ def packing_notes(measurements: Iterable[Measurement]) -> list[Text]:
             work = [sum(device) for device in m.tiles.per_round]
             plans = lengths.setdefault(m.workload.seq_len, {})
             plans.setdefault(str(m.plan).partition(",tile")[0], max(work) * len(work) / sum(work))
-    lines = []
+    lines = list[Text]()
     for length, plans in lengths.items():
         best = sorted(plans.items(), key=lambda plan: plan[1])[:MAX_PACKING_PLANS]
         said = "; ".join(f"{times(ratio)} {plan}" for plan, ratio in best)

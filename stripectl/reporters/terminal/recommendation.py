@@ -62,7 +62,7 @@ def panel_rows(found: Recommendation) -> list[tuple[str, str]]:
 
 def other_workload_rows(found: Recommendation) -> list[tuple[str, str]]:
     """A line for each other workload of the run."""
-    told = []
+    told = list[tuple[str, str]]()
     for each in found.others[:MAX_OTHER_WORKLOADS]:
         taken = f"{with_interval(each.median_s, each.ci95_s)} {METHOD_WORDS[each.method]}"
         speed = f", {times(each.gain.value)}" if each.gain else ""

@@ -11,18 +11,14 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.case import Case
-from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
 from stripectl.runner.static_facts import why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
-from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.keys_at_once import with_keys_at_once
-from stripectl.simulate.simulation import simulate
 
 DEFAULT_COMPILED_TILES = 8
-MATMULS = {"forward": 2.0, "backward": 5.0}  # per tile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,24 +75,10 @@ def searched_tiles(plan: Plan, workload: Workload, place: LocalTarget, passes: s
     return list(dict.fromkeys([default, *found]))
 
 
-def why_not_run(prior_s: Sequence[float], index: int) -> str:
+def why_not_run(prior_s: Sequence[float | None], index: int) -> str:
     """Why a search did not run a candidate, from the priors of all candidates."""
-    worse = prior_s[index] / min(prior_s)
+    own, best = prior_s[index], min((known for known in prior_s if known is not None), default=None)
+    worse = own / best if own and best else 1.0
     if worse > HOPELESS:
         return f"not run: its tiles compute {worse:.1f} times as many scores as the best candidate's."
     return "not run: the time budget was spent first. Try a longer --time-budget."
-
-
-def work_of(case: Case, weights: Mapping[str, float] = MATMULS) -> float:
-    """Scores that the slowest device computes, with dead scores in its tiles, weighted by the pass."""
-    plan = case.plan
-
-    def cost(passes: str) -> TileCost:
-        tile = plan.tiles[passes]
-        weight = weights.get(passes, 0.0) * tile.scores
-        return TileCost(weight, weight)
-
-    machine = CostModel(
-        cost("forward"), cost("backward"), 0.0, float("inf"), True, CostSource(source=CostOrigin.DATASHEET)
-    )
-    return simulate(case.workload, plan, machine).seconds

@@ -1,23 +1,18 @@
 """Four ways to evaluate the tiles of a plan: it runs here, its tiles are timed here, it is compiled, or it is simulated
 from the datasheet."""
 
-import contextlib
 import math
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.measure.device_pool import DevicePool, LocalTarget
-from stripectl.results.backend import Backend, finals
+from stripectl.results.backend import Backend, Sampler, SamplingBackend, finals
 from stripectl.results.case import Case, Subject
 from stripectl.results.measurement import Measurement
-from stripectl.runner.tuning.candidates import TileSearch
-from stripectl.runner.tuning.plan_timing import PlanArms
-from stripectl.runner.tuning.successive_halving import STRATEGIES, Search, SearchOutcome
-from stripectl.runner.tuning.tile_timing import TileArms, TimedTiles
-from stripectl.workers.worker_group import WorkerError
+from stripectl.runner.tuning.candidates import TileSearch, why_not_run
+from stripectl.runner.tuning.successive_halving import STRATEGIES, SearchOutcome
 
 SearchStream = Generator[Measurement, None, list[Measurement]]
 FINALISTS = 2  # candidates that get a full calibration, in addition to the kernel's default
@@ -55,18 +50,25 @@ def tile_of(case: Subject, passes: str) -> Tile:
     return case.plan.tiles[passes]
 
 
-def measurements_of_search(
-    steps: Search, count: int, row: Callable[[int], Measurement]
+def sample_candidates(
+    tuning: TileSearch, sampler: Sampler, cases: Sequence[Case], budget_s: float
 ) -> Generator[Measurement, None, SearchOutcome]:
-    """The measurement of each candidate about which a search learns something, and at the end of those it never ran."""
-    told = set[int]()
+    """Sample by the strategy of the search. Yields the result of each candidate about which it learns something, and at
+    the end the results of candidates that it never ran."""
+    steps, told = STRATEGIES[tuning.strategy](sampler, tuning.request.sampling.min_samples, budget_s), set[int]()
     while True:
         try:
             told.add(index := next(steps))
         except StopIteration as done:
-            yield from (row(index) for index in range(count) if index not in told)
+            yield from (result_of(sampler, cases, index) for index in range(len(cases)) if index not in told)
             return done.value
-        yield row(index)
+        yield result_of(sampler, cases, index)
+
+
+def result_of(sampler: Sampler, cases: Sequence[Case], index: int) -> Measurement:
+    """The latest result of a candidate, refused if it has not run."""
+    refused = replace(Measurement.of(cases[index]), status="refused", reason=why_not_run(sampler.prior_s, index))
+    return sampler.result(index) or refused
 
 
 @dataclass
@@ -74,21 +76,14 @@ class RunPlans:
     """Runs plans here: short runs of all candidates, full runs of the best."""
 
     tuning: TileSearch
-    place: LocalTarget
-    devices: DevicePool
+    measured: SamplingBackend
     budget_s: float
 
     def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
-        request = self.tuning.request
-        workers = self.devices.group(cases[0].devices if self.place.processes else None)
-        field = PlanArms(workers, cases, request.sampling, self.devices.say)
-        field.resume({m.identity: m for m in request.previous})
-        steps = STRATEGIES[self.tuning.strategy](field, request.sampling.min_samples, self.budget_s)
-        outcome = yield from measurements_of_search(steps, len(cases), field.to_measurement)
-        if workers.workers:
-            with contextlib.suppress(WorkerError):  # no request follows
-                workers.ask("release")
-        return [field.to_measurement(index) for index in outcome.left]
+        sampler = self.measured.sampler(cases)
+        outcome = yield from sample_candidates(self.tuning, sampler, cases, self.budget_s)
+        sampler.release()
+        return [result_of(sampler, cases, index) for index in outcome.left]
 
 
 @dataclass
@@ -97,35 +92,18 @@ class TimeTiles:
     calibration."""
 
     tuning: TileSearch
-    place: LocalTarget
-    devices: DevicePool
-    simulated: Backend
+    simulated: SamplingBackend
     budget_s: float
-    tiles: TimedTiles = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.tiles = TimedTiles(self.devices, self.place, self.devices.say)
-        self.tiles.resume(self.tuning.request.previous)
 
     def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
-        request = self.tuning.request
-        plans = TileArms(self.tiles, cases, passes)
-        steps = STRATEGIES[self.tuning.strategy](plans, request.sampling.min_samples, self.budget_s)
-        outcome = yield from measurements_of_search(steps, len(cases), lambda index: self.row(plans, index))
-        made = list[Measurement]()
+        sampler, made = self.simulated.sampler(cases), list[Measurement]()
+        outcome = yield from sample_candidates(self.tuning, sampler, cases, self.budget_s)
+        sampler.release()
         finalists: list[int] = [*outcome.left[:FINALISTS], *[0][: len(outcome.left)]]
         for index in dict.fromkeys(finalists):
-            made.append(self.calibrated(cases[index], self.row(plans, index)))
+            made.append(self.calibrated(cases[index], result_of(sampler, cases, index)))
             yield made[-1]
         return by_time(made)
-
-    def row(self, plans: TileArms, index: int) -> Measurement:
-        try:
-            hop = self.devices.hop_of(self.place)
-        except WorkerError as failure:
-            failed = Measurement.of(plans.cases[index])
-            return replace(failed, status="failed", reason=f"a hop could not be timed: {failure}")
-        return plans.to_measurement(index, hop, self.place.target.hardware.overlaps)
 
     def calibrated(self, case: Case, coarse: Measurement) -> Measurement:
         """The candidate simulated from a full calibration of its tiles, with their first timings."""
@@ -193,7 +171,7 @@ class DatasheetOnly:
     kind: str  # of hardware
 
     def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
-        made = []
+        made = list[Measurement]()
         for case in cases:
             made += finals(self.simulated.run([case]))
             yield made[-1]

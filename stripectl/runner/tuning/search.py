@@ -22,8 +22,9 @@ from stripectl.results.case import Case
 from stripectl.results.devices import DeviceGroup
 from stripectl.results.environment import PACKAGES, environment, version
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import LocalBackends, with_devices_found
-from stripectl.runner.bench import bench_cases, compiling, run_search
+from stripectl.runner.backends import Backends, LocalBackends, with_devices_found
+from stripectl.runner.cases import bench_cases, compiling
+from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
 from stripectl.runner.tuning.evaluators import (
@@ -34,9 +35,8 @@ from stripectl.runner.tuning.evaluators import (
     TileEvaluator,
     TimeTiles,
 )
-from stripectl.runner.tuning.tile_timing import TileArms
 from stripectl.util import disk_cache
-from stripectl.util.json import JsonObject
+from stripectl.util.json import JsonObject, is_list
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster
 
@@ -57,17 +57,16 @@ def tune(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> Iterat
         yield from with_devices_found(backends, run_tuning(tuning, backends))
 
 
-def run_tuning(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
+def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
     """As `tune`, on backends that are ready."""
     request, place = tuning.request, backends.place
     tuning = replace(tuning, request=request.resolve_for(place))
     key = tuning_key(tuning, place, backends.discovered)
     known = disk_cache.load(key) if request.use_cache and not request.previous else None
-    cached = isinstance(known, list)
-    if cached:
+    if cached := is_list(known):
         yield Notice("from the cache of an earlier search with the same versions and flags (--no-cache: search again)")
     made: dict[tuple[str, ...], Measurement] = {}
-    stored = (Final(Measurement.from_json(each)) for each in known) if cached else ()
+    stored = [Final(Measurement.from_json(each)) for each in known] if is_list(known) else []
     for event in stored if cached else with_best_mesh(tuning, backends):
         if isinstance(event, Final):
             made[event.measurement.identity] = event.measurement
@@ -97,7 +96,7 @@ def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator
             yield join_plans(best)
 
 
-def with_best_mesh(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
+def with_best_mesh(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
     """If every mesh is requested, first the meshes with the default tile, then the tiles on the best of them."""
     request, place, made = tuning.request, backends.place, list[Measurement]()
     without_baseline = replace(request, baseline=False)
@@ -167,10 +166,10 @@ def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]
 
 @dataclass
 class TileSearches:
-    """The searches of a command, and the evaluators that they share."""
+    """The searches of a command."""
 
     tuning: TileSearch
-    backends: LocalBackends
+    backends: Backends
 
     @property
     def place(self) -> LocalTarget:
@@ -208,28 +207,26 @@ class TileSearches:
     def evaluator(self, cases: Sequence[Case]) -> TileEvaluator:
         """The evaluator for the candidates of a plan."""
         request, place, first = self.tuning.request, self.place, next(case for case in cases if case.is_ready)
-        here = 0 < first.devices <= place.here
+        here, measured = 0 < first.devices <= place.here, self.backends.measured(place)
         if compiling(request, place):
             on_paper = self.backends.simulated(replace(place, here=0, processes=None))
             return CompilePlans(self.tuning, on_paper, self.backends.compiled(place))
         if request.method == "measured":
-            self.backends.measured(place).prepare([first])
+            measured.prepare([first])
         if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
-            return RunPlans(self.tuning, place, self.backends.devices, self.budget_s)
+            return RunPlans(self.tuning, measured, self.budget_s)
+        simulated = self.backends.simulated(place)
         if place.processes is not None or place.here:
-            return self.timed
-        return DatasheetOnly(self.backends.simulated(place), place.target.hardware.kind)
+            return TimeTiles(self.tuning, simulated, self.budget_s)
+        return DatasheetOnly(simulated, place.target.hardware.kind)
 
     def fits(self, first: Case) -> bool:
         """Whether a race of plans like this one fits its budget, by the time of its tile on a block."""
-        plans = TileArms(self.timed.tiles, [first], "forward")
-        return plans.pull_short(0) is not None and RUNS * (self.timed.row(plans, 0).median_s or 0.0) <= self.budget_s
-
-    @cached_property
-    def timed(self) -> TimeTiles:
-        """One evaluator for all plans, so that tiles are timed once."""
-        place, backends = self.place, self.backends
-        return TimeTiles(self.tuning, place, backends.devices, backends.simulated(place), self.budget_s)
+        sampler = self.backends.simulated(self.place).sampler([first])
+        if sampler.pull_short(0) is None:
+            return False
+        made = sampler.result(0)
+        return made is not None and RUNS * (made.median_s or 0.0) <= self.budget_s
 
 
 def search(way: TileEvaluator, cases: Sequence[Case], passes: str) -> SearchStream:

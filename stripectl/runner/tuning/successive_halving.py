@@ -13,8 +13,8 @@ something new is known, and return a `SearchOutcome`.
 import statistics
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from stripectl.results.backend import Arms
 from stripectl.statistics.intervals import ratio_interval
 
 HOPELESS = 2.0  # times the best prior: no kernel makes up for this factor
@@ -28,34 +28,12 @@ MAX_TIME_SHARE = (
 )
 
 
-class Arms(Protocol):
-    """Candidates that can be run."""
-
-    @property
-    def prior_s(self) -> Sequence[float | None]:
-        """By candidate, a time that is known before it runs, in any unit, or None."""
-        ...
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds that devices have run so far, including warm-up."""
-        ...
-
-    def pull_short(self, index: int) -> float | None:
-        """The time of a full run by a short run, the first of which is the warm-up; None: it is refused or fails."""
-        ...
-
-    def pull_full(self, index: int) -> float | None:
-        """Seconds of a full run, after a warm-up run; None: it is refused or fails."""
-        ...
-
-
 @dataclass
 class SearchOutcome:
     """The result of a search: the remaining candidates, fastest first, and the samples of all that ran."""
 
-    left: list[int] = field(default_factory=list)
-    samples_s: dict[int, list[float]] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list[int])
+    samples_s: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
     separated: bool = False  # whether the first is faster than the other remaining candidates, at 95 %
 
     @property

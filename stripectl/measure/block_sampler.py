@@ -1,4 +1,4 @@
-"""Tiles timed here on a block of scores, as the arms of a search.
+"""Tiles timed here on a block of scores, one sample at a time, as a search asks.
 
 Their cost does not depend on scheme or layout, so each is timed once, and plans are simulated from it.
 """
@@ -11,16 +11,15 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.prior import work_of
 from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import record_json
-from stripectl.runner.tuning.candidates import why_not_run, work_of
 from stripectl.simulate.calibration import BlockShape, CalibrationBlock, block_tile_count
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.json import Json
-from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason
 from stripectl.workers.worker_group import WorkerError
 
@@ -33,8 +32,7 @@ class TimedTiles:
     """Tiles timed here on one block of scores, once for all plans that need them, whatever their layout."""
 
     devices: DevicePool
-    place: LocalTarget
-    say: Say
+    processes: int | None  # that drive the local devices
     samples_s: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[str, WorkerError] = field(default_factory=dict)
     ready: tuple[int, set[str]] = (0, set())  # the number of the workers' start, and the blocks that they have prepared
@@ -57,7 +55,7 @@ class TimedTiles:
         """Seconds of the n-th run; None: it failed."""
         request = self.request(workload, kernel, tile, passes)
         key, known = str(request), self.known(workload, kernel, tile, passes)
-        workers = self.devices.group(self.place.processes)
+        workers = self.devices.group(self.processes)
         try:
             while len(known) <= nth and key not in self.failed:
                 if self.ready[0] != workers.starts or not workers.workers:
@@ -92,13 +90,14 @@ def block_of(kernel: str, tile: Tile) -> CalibrationBlock:
     return CalibrationBlock(-(-max(BLOCK_ROWS, *tile.sides) // step) * step, BAND)
 
 
-class TileArms:
-    """One pass of a plan: the time of a block with a candidate's tile, scaled to the scores that the plan computes."""
+class BlockSampler:
+    """One pass of a plan (`Sampler`): the time of a block with a candidate's tile, scaled to the scores that the plan
+    computes. The candidates of a forward pass differ in its tile, all others in the tile of the backward pass."""
 
-    def __init__(self, tiles: TimedTiles, cases: Sequence[Case], passes: str) -> None:
-        self.tiles, self.cases, self.passes = tiles, cases, passes
-        self.prior_s = [work_of(case, {passes: 1.0}) for case in cases]
-        self.plans = [case.plan for case in cases]
+    def __init__(self, tiles: TimedTiles, cases: Sequence[Case], place: LocalTarget) -> None:
+        self.tiles, self.cases, self.place = tiles, cases, place
+        self.passes = "forward" if cases[0].workload.passes == "forward" else "backward"
+        self.prior_s = [work_of(case, {self.passes: 1.0}) for case in cases]
         self.runs, self.spent_s = [0] * len(cases), 0.0
 
     def pull_short(self, index: int) -> float | None:
@@ -108,9 +107,9 @@ class TileArms:
         return self._run(index)
 
     def _run(self, index: int) -> float | None:
-        plan, workload = self.plans[index], self.cases[index].workload
+        plan, workload = self.cases[index].plan, self.cases[index].workload
         tile = plan.tiles[self.passes]
-        self.tiles.say(f"time tiles of {tile}, {self.passes}", index, len(self.cases))
+        self.tiles.devices.say(f"time tiles of {tile}, {self.passes}", index, len(self.cases))
         seconds = self.tiles.sample(workload, plan.kernel, tile, self.passes, self.runs[index])
         if seconds is None:
             return None
@@ -120,9 +119,13 @@ class TileArms:
         scores = float(block_tile_count(block, tile, plan.kernel).computed) * tile.scores
         return seconds / scores * self.prior_s[index]
 
-    def to_measurement(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:
-        """The candidate simulated from the time of its block."""
-        case, plan, refused = self.cases[index], self.plans[index], Measurement.of(self.cases[index])
+    def result(self, index: int) -> Measurement | None:
+        """The case simulated from the time of its block."""
+        case, plan, failed = self.cases[index], self.cases[index].plan, Measurement.of(self.cases[index])
+        try:
+            hop = self.tiles.devices.hop_of(self.place)
+        except WorkerError as failure:
+            return replace(failed, status="failed", reason=f"a hop could not be timed: {failure}")
         found, costs = dict[str, tuple[float, ...]](), dict[str, TileCost]()
         for passes, tile in plan.tiles.items():
             costs[passes] = self.tiles.cost(case.workload, plan.kernel, tile, passes)
@@ -132,11 +135,15 @@ class TileArms:
         key = str(self.tiles.request(case.workload, plan.kernel, own, self.passes))
         if key in self.tiles.failed:
             reason, status = failure_reason(self.tiles.failed[key])
-            return replace(refused, status=status, reason=f"its tiles could not be timed: {reason}")
+            return replace(failed, status=status, reason=f"its tiles could not be timed: {reason}")
         if not self.runs[index]:
-            return replace(refused, status="refused", reason=why_not_run(self.prior_s, index))
+            return None
         latency, rate = hop or (0.0, float("inf"))
         source = CostSource(source=CostOrigin.ONE_BLOCK, tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found)
+        overlaps = self.place.target.hardware.overlaps
         machine = CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, source)
         seconds = simulate(case.workload, plan, machine).seconds
         return replace(Measurement.of(case, "simulated"), median_s=seconds, cost_source=source)
+
+    def release(self) -> None:
+        """Nothing to forget: blocks are kept for other plans."""

@@ -1,26 +1,28 @@
-"""Plans that run on their devices, as the arms of a search: short runs first, then full runs."""
+"""Plans that run on the local devices one sample at a time, as a search asks: short runs first, then full runs."""
 
+import contextlib
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding
+from stripectl.measure.prior import work_of
 from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
 from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import Disturbances
-from stripectl.runner.tuning.candidates import why_not_run, work_of
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 
-class PlanArms:
-    """Plans that run here. A short run has one key/value group per device, because cost is linear in heads and batch.
-    The warm-up run is the first short run; where the workload is no larger than that, short runs count as full runs."""
+class PlanSampler:
+    """Plans that run here (`Sampler`). A short run has one key/value group per device, because cost is linear in heads
+    and batch. The warm-up run is the first short run; where the workload is no larger than that, short runs count as
+    full runs."""
 
-    def __init__(self, devices: WorkerGroup, cases: Sequence[Case], effort: SamplingOptions, say: Say) -> None:
-        self.devices, self.effort, self.say = devices, effort, say
+    def __init__(self, workers: WorkerGroup, cases: Sequence[Case], effort: SamplingOptions, say: Say) -> None:
+        self.workers, self.effort, self.say = workers, effort, say
         begun = [Measurement.of(case, "measured") for case in cases]
         self.cases = [SamplingState(each, f"whole {i}", []) for i, each in enumerate(begun)]
         self.brief = [
@@ -92,18 +94,18 @@ class PlanArms:
     def _sample(self, case: SamplingState) -> float | None:
         self._make_ready(case)
         try:
-            return case.sample(self.devices) if case.is_active else None
+            return case.sample(self.workers) if case.is_active else None
         except WorkerError as failure:
             case.fail(str(failure))
             return None
 
     def _make_ready(self, case: SamplingState) -> None:
         """Prepare the plan; where the workers were lost, other plans are prepared again when they are needed."""
-        if not self.devices.workers:
+        if not self.workers.workers:
             self.ready.clear()
         if case.is_active and case.key not in self.ready:
-            prepare(self.devices, case, self.effort, verify=case.measurement.check is None)
-            if not self.devices.workers:
+            prepare(self.workers, case, self.effort, verify=case.measurement.check is None)
+            if not self.workers.workers:
                 self.ready.clear()
             elif case.is_active:
                 self.ready[case.key] = case
@@ -122,8 +124,8 @@ class PlanArms:
                 case.watch = Disturbances.before(known)
                 case.measurement = replace(known, method="measured", samples_s=(), median_s=None, ci95_s=None)
 
-    def to_measurement(self, index: int) -> Measurement:
-        """The latest result of a candidate: measured, or simulated from its short run."""
+    def result(self, index: int) -> Measurement | None:
+        """The latest result of a case: measured, or simulated from its short runs."""
         case, shorts_s = self.cases[index], [*self.shorts_s[index], *self.known_s[index]]
         case = replace(case, samples_s=[*case.samples_s, *self.known_whole_s[index]])
         cut, times = cut_to_a_group(case.measurement)
@@ -137,8 +139,14 @@ class PlanArms:
         if case.samples_s or not case.is_active:
             return replace(case.to_measurement(), cost_source=short if case.is_active else None)
         if not shorts_s:
-            return replace(case.measurement, status="refused", reason=why_not_run(self.prior_s, index))
+            return None
         return replace(case.measurement, method="simulated", median_s=statistics.median(shorts_s), cost_source=short)
+
+    def release(self) -> None:
+        """Forget the plans."""
+        if self.workers.workers:
+            with contextlib.suppress(WorkerError):  # no request follows
+                self.workers.ask("release")
 
 
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:

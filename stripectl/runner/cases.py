@@ -1,0 +1,83 @@
+"""The cases of a request: every workload with every plan, and the baseline on one device."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stripectl.compile.toolchain import TOOLCHAINS
+from stripectl.core.kernel import kernels
+from stripectl.core.method import METHODS
+from stripectl.core.plan import DEFAULT_KERNELS, Plan
+from stripectl.core.workload import STEP
+from stripectl.errors import BadInput
+from stripectl.hardware.target import Target
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.sampler import UNFINISHED
+from stripectl.results.case import Case
+from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
+from stripectl.runner.request import Request, make_case
+from stripectl.util.progress import Say, quiet
+
+PROGRESS_PLANS = 256  # between two progress messages
+
+
+def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[Case]:
+    """One case per workload and plan, with tile and mesh named; refused cases have their reason."""
+    method = "simulated" if request.method == "auto" else request.method
+    found, most = list[Case](), MAX_SIMULATED_PLANS if request.is_search else MAX_ASKED_PLANS
+    for workload in request.workloads:
+        usual = (
+            request.with_mesh_and_kernel(each, workload, place)
+            for plan in request.plans
+            for each in request.with_meshes(plan, place)
+        )
+        plans = [each for plan in usual for each in request.with_tiles(plan, workload, place)]
+        if len(found) + len(plans) * len(request.flags) > most:
+            raise BadInput(f"there are more than {most:,} plans to simulate. Name some of --scheme, --mesh or --tile.")
+        for done, (plan, flags) in enumerate(itertools.product(plans, request.flags)):
+            if done % PROGRESS_PLANS == 0:
+                say("check plans", done, len(plans))
+            found.append(make_case(workload, plan, flags, place, method, describe=not request.is_search))
+    return found
+
+
+def one_device(request: Request, place: LocalTarget, wanted: Sequence[Case]) -> list[Case]:
+    """The single-device flash-style baseline of every workload and set of flags: with the kernel and tiles of its first
+    plan, where that has tiles."""
+    found = list[Case]()
+    for workload, flags in itertools.product(request.workloads, request.flags):
+        alike = (case for case in wanted if case.workload == workload and (case.flags or {}) == flags)
+        first = next((case for case in alike if case.is_ready), None)
+        if first is None or first.devices == 1 or workload.passes == STEP:
+            continue
+        own, alone = first.plan, replace(place, target=Target(place.target.hardware, (1,)))
+        name = "pass_kv" if workload.query_len else "memory_efficient" if workload.gated else "ring"
+        plan = Plan(name, "contiguous", DEFAULT_KERNELS[workload.kernel_family], mesh=())
+        if not kernels[own.kernel].keeps_all_scores:
+            plan = replace(plan, kernel=own.kernel, tile=own.tile, backward=own.backward)
+        found.append(make_case(workload, plan, flags, alone, first.method))
+    return found
+
+
+def already_measured(request: Request, case: Case) -> bool:
+    """Whether the resumed run contains the case, by the requested method, and with a profile if one is requested."""
+    methods = METHODS if request.method == "auto" else (request.method,)
+    made = [
+        request.previous_by_key[key]
+        for method in methods
+        if (key := (*case.identity, method)) in request.previous_by_key
+    ]
+    finished = [m for m in made if m.status != "ok" or m.reason != UNFINISHED]
+    return any(
+        m.method != "measured" or not request.sampling.profile_folder or (m.profile and m.profile.steps is not None)
+        for m in finished
+    )
+
+
+def compiling(request: Request, place: LocalTarget) -> bool:
+    """Whether plans are compiled ahead of time: if requested, or if the target is not available here but its compiler
+    is."""
+    kind = place.target.hardware.kind
+    return request.method == "compiled" or (
+        request.method == "auto" and not place.here and kind in TOOLCHAINS and not TOOLCHAINS[kind].missing
+    )

@@ -1,0 +1,70 @@
+"""The small ring of a machine that is too small for the requested ring: measured, and compared with its simulation."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.workload import STEP
+from stripectl.hardware.target import Target
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.backend import Event, Final, finals
+from stripectl.results.case import Case
+from stripectl.runner.backends import Backends, run_one_by_one
+from stripectl.runner.cases import already_measured, bench_cases
+from stripectl.runner.request import SMALL_HEADS, SMALL_LEN, Request
+from stripectl.simulate.sensitivity import with_estimated_sensitivity
+from stripectl.util.progress import Say
+
+SMALL_SHARE = 0.45  # of the remaining budget, for sampling the small ring
+
+
+def small_ring(request: Request, backends: Backends, left_s: Callable[[], float], say: Say) -> Iterator[Event]:
+    """The ring that this machine can run, measured, and the same ring simulated from the same tiles. It is as long, and
+    has as many heads, as the samples' budget allows; a resumed run keeps its ring."""
+    place = backends.place
+    local = replace(place, target=Target(place.target.hardware, (place.here,)))
+    asked, turns = replace(request, method="measured"), request.sampling.min_samples + request.sampling.warmup
+    every = [
+        small_cases(request, local, seq_len, groups, say)
+        for seq_len, groups in itertools.product((SMALL_LEN, SMALL_LEN // 2, SMALL_LEN // 4), (SMALL_HEADS, 2, 1))
+    ]
+    begun = [
+        wanted for wanted in every if any((*case.identity, "measured") in request.previous_by_key for case in wanted)
+    ]
+    for wanted in begun[:1] or every:
+        missing = [case for case in wanted if not already_measured(asked, case)]
+        if begun and not missing and all((*case.identity, "simulated") in request.previous_by_key for case in wanted):
+            return
+        expected = finals(run_one_by_one(backends.simulated(local), wanted))
+        turn_s = sum(each.median_s or 0.0 for each in expected)
+        if expected and (begun or turn_s * turns <= SMALL_SHARE * left_s()):
+            try:
+                for passes in dict.fromkeys(case.workload.passes for case in missing):
+                    group = [case for case in missing if case.workload.passes == passes]
+                    weight = sum(each.median_s or 0.0 for each in expected if each.workload.passes == passes) / turn_s
+                    sampled = backends.measured(local).run(group, SMALL_SHARE * weight * left_s())
+                    yield from with_estimated_sensitivity(sampled, expected)
+            except KeyboardInterrupt:
+                yield from map(Final, expected)
+                raise
+            yield from map(Final, expected)
+            return
+
+
+def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int, say: Say) -> list[Case]:
+    """The request reduced to `seq_len` tokens and `groups` key/value heads, on the devices of `place`, without cases
+    that cannot be reduced. Tiles come from the longest length, so that they are timed once."""
+    attention = [workload for workload in request.workloads if workload.passes != STEP]
+    if not attention or groups > (first := attention[0]).kv_heads:
+        return []
+    if not (first.query_len or 0) <= seq_len <= first.seq_len:
+        return []
+    passes = dict.fromkeys(workload.passes for workload in attention)
+    cut = {"heads": groups * (first.heads // first.kv_heads), "kv_heads": groups, "batch": 1, "model": None}
+    longest = replace(first, seq_len=SMALL_LEN, **cut)
+    meshed = [with_mesh(replace(plan, mesh=None), place.target.devices) for plan in request.plans]
+    plans = [with_tile(plan, longest, place.target.hardware.kind) for plan in meshed]
+    workloads = [replace(first, seq_len=seq_len, passes=each, **cut) for each in passes]
+    found = bench_cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place, say)
+    return [case for case in found if case.is_ready]
