@@ -55,6 +55,8 @@ def gain_sentence(found: Recommendation, ranking: Ranking, run: MeasurementSet) 
         text += f" (95 % interval {gain.ci95[0]:.2f} to {gain.ci95[1]:.2f})"
     else:
         text += f" ({plans_phrase(best) if best.method == 'measured' else best.method}, no interval)"
+    if gain.over.kernel != best.plan.kernel:
+        text += f", with another kernel ({best.plan.kernel}, not {gain.over.kernel})"
     if bound and bound.above:
         text += f", {bound.above} ({times(bound.attention_only)})"
     elif bound and bound.reached:

@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
+import stripectl
 from stripectl.analysis import explanation
 from stripectl.analysis.recommendation import recommend
 from stripectl.analysis.statements import margin_statement
@@ -509,3 +510,9 @@ def test_a_runner_up_may_take_less_where_the_default_tile_is_kept(margin: float,
         == f"The runner-up, ring@ring=4, {said}, which is too close to tell."
     )
     assert margin_statement(answer).text == f"{max(0, margin):.1%} ahead of ring@ring=4, too close to tell"
+
+
+def test_a_gain_with_another_kernel_says_so() -> None:
+    options = {"target": "v4:2x2x4", "scheme": "ring,ulysses", "seqlen": "1M", "method": "simulated"}
+    said = stripectl.bench(**options, pass_="forward-backward").recommendation
+    assert said and "with another kernel (pallas_tpu, not splash)" in said.reasons[0]
