@@ -513,6 +513,8 @@ def test_a_runner_up_may_take_less_where_the_default_tile_is_kept(margin: float,
 
 
 def test_a_gain_with_another_kernel_says_so() -> None:
-    options = {"target": "v4:2x2x4", "scheme": "ring,ulysses", "seqlen": "1M", "method": "simulated"}
-    said = stripectl.bench(**options, pass_="forward-backward").recommendation
+    run = stripectl.bench(
+        target="v4:2x2x4", scheme="ring,ulysses", seqlen="1M", method="simulated", pass_="forward-backward"
+    )
+    said = run.recommendation
     assert said and "with another kernel (pallas_tpu, not splash)" in said.reasons[0]
