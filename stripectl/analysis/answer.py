@@ -66,7 +66,14 @@ def answer(ranking: Ranking, gain: Speedup | None) -> str:
     if not others or not best.median_s or not others[0].median_s:
         return f"Use {name}: no plan of this run is faster."
     behind = others[0].median_s / best.median_s - 1
-    return f"Use {name}: {plan_phrase(others[0], [best, others[0]])} takes {behind:.0%} longer."
+    return f"Use {name}: {rival_phrase(others[0], best)} takes {behind:.0%} longer."
+
+
+def rival_phrase(rival: Measurement, best: Measurement) -> str:
+    """The next plan behind the best; where only the mesh differs, the mesh alone."""
+    if replace(rival.plan, mesh=best.plan.mesh) == best.plan:
+        return f"a mesh of {mesh_words(rival.plan)}"
+    return plan_phrase(rival, [best, rival])
 
 
 def base_phrase(best: Measurement, base: Plan) -> str:

@@ -518,3 +518,9 @@ def test_a_gain_with_another_kernel_says_so() -> None:
     )
     said = run.recommendation
     assert said and "with another kernel (pallas_tpu, not splash)" in said.reasons[0]
+
+
+def test_a_next_plan_that_differs_in_its_mesh_is_named_by_it() -> None:
+    text = plan("zigzag")
+    other = clocked("zigzag", 1.6, plan=read_plan(text.replace("@ring=16", "@ring=4,tensor=4")))
+    assert recommended(clocked("zigzag", 1.5), other).answer.endswith(": a mesh of ring=4, tensor=4 takes 7% longer.")
