@@ -95,12 +95,20 @@ def main(names: list[str], recorded: bool) -> None:
     print("target        tokens  plan                                                     simulated   compiled  ratio")
     with CompilerPool(lambda *_: None) as compilers:
         for target in map(parse_target, names):
-            path, rows = FOLDER / f"{target.hardware.name}.json", []
-            for each in map(with_times, json.loads(path.read_text())) if recorded else compiled(target, compilers):
-                rows.append(each)
+            path, rows = FOLDER / f"{target.hardware.name}.json", list[dict[str, Any]]()
+            if recorded:
+                rows += map(with_times, json.loads(path.read_text()))
+                write(path, rows)
+            for each in [*rows] or compiled(target, compilers):
+                if not recorded:
+                    rows.append(each)
+                    write(path, rows)
                 show(each)
-                lines = ",\n".join(map(json.dumps, rows))
-                path.write_text(f"[\n{lines}\n]\n")
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    lines = ",\n".join(map(json.dumps, rows))
+    path.write_text(f"[\n{lines}\n]\n")
 
 
 def compiled(target: Target, compilers: CompilerPool) -> Iterator[dict[str, Any]]:
