@@ -96,14 +96,13 @@ def main(names: list[str], recorded: bool) -> None:
     with CompilerPool(lambda *_: None) as compilers:
         for target in map(parse_target, names):
             path, rows = FOLDER / f"{target.hardware.name}.json", list[dict[str, Any]]()
-            if recorded:
-                rows += map(with_times, json.loads(path.read_text()))
-                write(path, rows)
-            for each in [*rows] or compiled(target, compilers):
-                if not recorded:
-                    rows.append(each)
+            made = map(with_times, json.loads(path.read_text())) if recorded else compiled(target, compilers)
+            for each in made:
+                rows.append(each)
+                if not recorded:  # a plan takes long to compile
                     write(path, rows)
                 show(each)
+            write(path, rows)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 from stripectl.analysis.plausibility import why_so_fast
 from stripectl.analysis.ranking import Ranking, short_names
-from stripectl.core.workload import format_length
+from stripectl.core.workload import STEP, format_length
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
@@ -17,7 +17,6 @@ BOUND_BY = {
 }
 MIN_SHARE = 0.005  # of the time; smaller shares are omitted
 MAX_NAMED_PLANS = 3  # plans; of more, their number
-HIDDEN_BY = {None: "by a profile", "clocks": "simulated"}  # the source of a hidden share
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
 
@@ -29,6 +28,7 @@ def reasons(found: Recommendation, ranking: Ranking, run: MeasurementSet) -> tup
         parts_sentence(found),
         transfer_sentence(ranking.best, run),
         links_sentence(ranking.best),
+        gathers_sentence(ranking.best),
         memory_sentence(found),
         tiles_sentence(ranking),
         runner_up_sentence(found, ranking),
@@ -121,8 +121,7 @@ def transfer_sentence(m: Measurement, run: MeasurementSet) -> str:
             f"{share:.0%} of the time" if share <= 1 else "longer than the whole run: several links are used at once"
         )
     if m.overlap and m.overlap.ratio is not None:
-        source = HIDDEN_BY.get(m.overlap.source, m.overlap.source)
-        text += f"; {m.overlap.ratio:.0%} of the communication is hidden ({source})"
+        text += f"; {m.overlap.ratio:.0%} of the communication is hidden ({m.overlap.source or 'by a profile'})"
     return f"{text}."
 
 
@@ -136,6 +135,26 @@ def links_sentence(m: Measurement) -> str:
     said = [f"every hop of {' and '.join(own)} has its own link"] * bool(own)
     said += [f"the slowest hop of {axis} has {slower[axis]}" for axis in axes if axis in slower]
     return f"On {m.target} {'; '.join(said)}."
+
+
+def gathers_sentence(m: Measurement) -> str:
+    """Whether the compiler of a TPU runs a plan's all-gathers as sums, because of the order of the mesh."""
+    axes = gathered_axes(m)
+    if not m.median_s or not m.cost_source or "+".join(sorted(axes)) not in m.cost_source.gathers_by_all_reduce:
+        return ""
+    sizes = " and ".join(f"{axis}={m.plan.size(axis)}" for axis in axes)
+    return (
+        f"All-gathers of {m.plan.scheme} over {sizes} are compiled as sums of twice the bytes, because the mesh does "
+        "not follow the torus."
+    )
+
+
+def gathered_axes(m: Measurement) -> list[str]:
+    """The axes over which a plan gathers: parameters in a training step, otherwise keys and values."""
+    if m.workload.passes == STEP:
+        return [axis for axis in m.plan.optimizer_axes if m.plan.size(axis) > 1]
+    rewritten = {each.name for each in m.compiled_program.rewrites} if m.compiled_program else set[str]()
+    return ["ring"] if "all-gather" in (m.bytes or {}) or "all-gather as all-reduce" in rewritten else []
 
 
 def link_rate(m: Measurement, run: MeasurementSet) -> float | None:
@@ -221,11 +240,10 @@ def unranked_sentence(found: Recommendation, ranking: Ranking) -> str:
     which = ", ".join(others) if len(others) <= MAX_NAMED_PLANS else f"{len(others)} plans"
     said = [f"Not ranked because they were not {found.method}: {which}."] if others else []
     said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
-    said += (
-        [f"A search timed {plural(rough, 'more plan')} in short runs and dropped {'them' if rough > 1 else 'it'}."]
-        if rough
-        else []
-    )
+    if rough:
+        said.append(
+            f"A search timed {plural(rough, 'more plan')} in short runs and dropped {'them' if rough > 1 else 'it'}."
+        )
     for group in found.refused:
         number = len(group.plans)
         which = f"{group.plans[0]} was" if number == 1 else f"{number} plans were"

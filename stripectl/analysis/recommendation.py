@@ -7,6 +7,7 @@ the run are in `others`.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from stripectl.analysis.answer import answer, or_list, question, ties, why_above_bound
 from stripectl.analysis.confidence import LEVELS, WIDE_INTERVAL, confidence_level
@@ -36,6 +37,9 @@ from stripectl.results.recommendation import Confidence, ReachedBound, Recommend
 from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
 from stripectl.statistics.intervals import ratio_interval
+
+if TYPE_CHECKING:
+    from stripectl.analysis.accuracy.attention import AttentionGroup
 
 MAX_REASON_CHARACTERS = 200  # characters of the reason of a refused plan
 
@@ -198,32 +202,34 @@ def _simulated(ranking: Ranking) -> tuple[str, str]:
         words = f"The plan did not run; times of tiles come from {source.phrase if source else 'an unknown source'}."
     word = "datasheet" if source == CostOrigin.DATASHEET else "simulated"
     if not ranking.pairs:
-        return word, f"{words} {accuracy_sentence(best)}"
+        unknown = "No plan was both measured and simulated here, so its error is not known."
+        return word, f"{words} {accuracy_sentence(best) or unknown}"
     worst, ratio = max(abs(pair.error) for pair in ranking.pairs), speedup_error(ranking.pairs)
     also = "" if ratio is None else f" and speed-ups by up to {ratio:.0%}"
     return word, f"{words} Where a plan was both measured and simulated, times were off by up to {worst:.0%}{also}."
 
 
-def published_error(m: Measurement) -> float | None:
-    """The mean error of such predictions against published times; None where no times are published."""
-    from stripectl.analysis.accuracy.attention import known_error
+def published_group(m: Measurement) -> "AttentionGroup | None":
+    """The published times of attention on one device of this kind, with the error of such predictions; None where no
+    times are published."""
+    from stripectl.analysis.accuracy.attention import known_error  # computes predictions, which nothing else here does
 
     if m.cost_source is None or not m.cost_source.source.has_published_error:
         return None
-    known = known_error(m.target.hardware, m.workload.passes)
+    return known_error(m.target.hardware, m.workload.passes)
+
+
+def published_error(m: Measurement) -> float | None:
+    """The mean error of such predictions against published times; None where no times are published."""
+    known = published_group(m)
     return known.error.mean if known else None
 
 
 def accuracy_sentence(m: Measurement) -> str:
-    """The error of such predictions against published times of attention on one device of this kind."""
-    from stripectl.analysis.accuracy.attention import known_error  # computes predictions, which nothing else here does
-
-    known = known_error(m.target.hardware, m.workload.passes)
-    unknown = "No plan was both measured and simulated here, so its error is not known."
-    if known is None or m.cost_source is None or not m.cost_source.source.has_published_error:
-        return unknown
-    error = known.error
-    fitted = ", to which its costs were fitted" * known.fitted
+    """The error of such predictions against published times; empty where no times are published."""
+    if (known := published_group(m)) is None:
+        return ""
+    error, fitted = known.error, ", to which its costs were fitted" * known.fitted
     return (
         f"Such predictions are off by {error.mean:.0%} on average and {error.worst:.0%} at worst over {error.rows} "
         f"published measurements of attention on {known.hardware} ({known.passes}, {known.measured}{fitted})."
@@ -238,7 +244,7 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
     lacking = known and known.memory_left_out
     memory = "the compiler's figure" + (f", without {lacking}" if lacking else "")
     said = f"The plan did not run: its time is predicted, and {tiles}; memory is {memory}."
-    return "predicted", f"{said} {found}" if "published" in (found := accuracy_sentence(ranking.best)) else said
+    return "predicted", f"{said} {accuracy_sentence(ranking.best)}".rstrip()
 
 
 def refused_plans(ranking: Ranking) -> tuple[RefusedPlans, ...]:

@@ -15,8 +15,12 @@ from stripectl.core.linear_attention import CONSTANT, LinearHeads
 
 NOTHING = "omitted"
 LATENT = {  # defaults of DeepSeek-V3 and Kimi-Linear
-    **{"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128},
-    **{"n_shared_experts": 1, "num_experts_per_tok": 8},
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
 }
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
 

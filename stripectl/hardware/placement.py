@@ -22,7 +22,8 @@ import numpy as np
 
 from stripectl.core.plan import AXES, SEQUENCE_AXES
 from stripectl.errors import BadInput
-from stripectl.hardware.links import Hops, Spread
+from stripectl.hardware.links import Hops
+from stripectl.hardware.spread import Spread, spread_over
 from stripectl.hardware.target import Target
 
 Box = tuple[int, ...]  # chips on each axis of the torus, then cores per chip
@@ -122,55 +123,18 @@ class MeshPlacement:
 
     @cached_property
     def collective_spreads(self) -> dict[frozenset[str], Spread]:
-        """The spread of collectives over each choice of axes whose devices form boxes of the torus."""
+        """The spread of collectives over each choice of axes whose devices form boxes of the torus. Devices that share
+        their places on all other axes are a group; such groups are equal, so the first group represents all."""
         if not is_torus(self.target):
             return {}
-        names = [axis for axis, size in self.mesh if size > 1]
-        chosen = (axes for count in range(1, len(names) + 1) for axes in itertools.combinations(names, count))
-        return {frozenset(axes): found for axes in chosen if (found := self._spread(axes))}
-
-    def _spread(self, axes: tuple[str, ...]) -> Spread | None:
-        """The spread over devices that share their places on all other axes. Such groups are equal, so the first group
-        represents all. On a side of the torus that wraps around and is as long as the box, data arrives from both
-        directions, otherwise from one. Groups with interleaved devices share links, as do the cores of a chip that
-        belong to different groups.
-
-        TPU compilers gather over all sides at once only where the devices follow the torus (`follow_torus`). In any
-        other order they gather round one ring or, over a whole slice whose links make that faster, sum arrays that are
-        zero but for a device's part (libtpu 0.0.42: benchmarks/gather_order.py).
-        """
-        names, sizes = zip(*self.mesh, strict=True)
-        grid = np.array(self.order).reshape(sizes)
-        group = grid[tuple(slice(None) if name in axes else 0 for name in names)].reshape(-1)
-        devices: list[int] = group.tolist()
-        places = [self.target.positions[k] for k in devices]
-        if len({place.slice for place in places}) > 1:
-            return None
-        sides = [sorted({place.coords[side] for place in places}) for side in range(len(self.target.shape))]
-        cores = len({place.core for place in places})
-        if math.prod(map(len, sides)) * cores != len(group):
-            return None
-        between = self.target.hardware.devices_per_chip / cores
-        wide = [
-            BoxSide(
-                length=len(at),
-                stride=(at[1] - at[0]) * between,
-                closed=self.target.wrap[side] and (at[1] - at[0]) * len(at) == self.target.shape[side] and len(at) > 2,
-            )
-            for side, at in enumerate(sides)
-            if len(at) > 1
-        ]
-        if not wide:
-            return None
-        ways = sum((2 if side.closed else 1) / side.stride for side in wide)
-        load = max(side.length / (8 if side.closed else 4) * side.stride for side in wide)
-        alike = all(side.closed for side in wide) or all(side.length == 2 for side in wide)
-        if alike and len(wide) <= self.target.hardware.gather_dims and follow_torus([p.coords for p in places]):
-            return Spread(ways, load, ways)
-        cycle = len(wide) > 1 and any(side.length % 2 == 0 for side in wide)
-        ring = (2 if cycle or wide[0].closed else 1) / max(side.stride for side in wide)
-        whole = len(group) == self.target.slice_devices
-        return Spread(ways, load, None if whole and ways / 2 > ring else ring)
+        grid = np.array(self.order).reshape([size for _, size in self.mesh])
+        found, wide = dict[frozenset[str], Spread](), [axis for axis, size in self.mesh if size > 1]
+        for axes in itertools.chain.from_iterable(itertools.combinations(wide, n + 1) for n in range(len(wide))):
+            first = tuple(slice(None) if name in axes else 0 for name, _ in self.mesh)
+            devices: list[int] = grid[first].reshape(-1).tolist()
+            if spread := spread_over(self.target, [self.target.positions[k] for k in devices]):
+                found[frozenset(axes)] = spread
+        return found
 
     def cross_slice_fraction(self, axis: str) -> float:
         """The fraction of an all-to-all along an axis that leaves its slice: for each device the share of other devices
@@ -179,24 +143,6 @@ class MeshPlacement:
         slices = np.array([position.slice for position in self.target.positions])[grid]
         others = np.stack([np.roll(slices, by, line) != slices for by in range(1, grid.shape[line])])
         return float(others.mean(0).sum())
-
-
-class BoxSide(NamedTuple):
-    """A side of a box of chips: chips, the number of groups of devices that share its links, and whether its links
-    close a ring."""
-
-    length: int
-    stride: float
-    closed: bool
-
-
-def follow_torus(coords: Sequence[tuple[int, ...]]) -> bool:
-    """Whether chips are in the order of their coordinates, with the sides of the torus in any order, each ascending."""
-    sides = range(len(coords[0]))
-    return any(
-        all(a <= b for a, b in itertools.pairwise([tuple(at[side] for side in order) for at in coords]))
-        for order in itertools.permutations(sides)
-    )
 
 
 def is_torus(target: Target) -> bool:

@@ -46,7 +46,7 @@ class Hardware:
     devices_per_host: int
     torus_dims: int  # 0: a switch joins any two devices
     gather_dims: int  # sides of the torus over which its compiler gathers at once, at most
-    summed: tuple[str, ...]  # collectives that its compiler runs as an all-reduce, of twice the bytes
+    all_reduce_for: tuple[str, ...]  # collectives that its compiler runs as an all-reduce, of twice the bytes
     wrap: str | None  # which axes of a slice close to a ring: axes as long as the pod's, or all where all are 4n long
     host: tuple[int, ...]  # chips on each axis of the torus: of a host, and of a pod
     pod: tuple[int, ...]
@@ -82,7 +82,7 @@ class Hardware:
     def fields(self) -> dict[str, object]:
         """The other fields of a profile, as they are written there."""
         values = {key: getattr(self, key) for key in FIELDS}
-        tuples = {key: list(getattr(self, key)) for key in ("device_kinds", "aliases", "host", "pod")}
+        tuples = {key: list(getattr(self, key)) for key in LISTS}
         return {**values, **tuples, "slices": [format_shape(shape) for shape in self.slices]}
 
     @classmethod
@@ -107,7 +107,7 @@ class Hardware:
             raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].description}.")
         given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
         figures, sources = _figures(path, content.get("figures") or {})
-        given |= {name: tuple(given[name]) for name in ("device_kinds", "aliases", "summed", "host", "pod")}
+        given |= {name: tuple(given[name]) for name in LISTS}
         given |= {"name": given["name"] or path.stem, "slices": tuple(map(parse_shape, given["slices"]))}
         for name, axes in (
             *((name, given[name]) for name in ("host", "pod")),
@@ -182,7 +182,7 @@ FIELDS = {
     "devices_per_host": ProfileField(1, _count(1), "a positive integer"),
     "torus_dims": ProfileField(0, _count(0, 3), "a number of dimensions, at most 3"),
     "gather_dims": ProfileField(3, _count(1, 3), "a number of dimensions, from 1 to 3"),
-    "summed": ProfileField([], _names, "a list of collectives, such as [reduce-scatter]"),
+    "all_reduce_for": ProfileField([], _names, "a list of collectives, such as [reduce-scatter]"),
     "wrap": ProfileField(None, _among(None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
     "host": ProfileField([], _axes, "a list of positive integers"),
     "pod": ProfileField([], _axes, "a list of positive integers"),
@@ -194,6 +194,9 @@ FIELDS = {
     "overlaps": ProfileField(True, _flag, "true or false"),
     "compiler": ProfileField({}, is_mapping, "a mapping of names to numbers"),
 }
+
+
+LISTS = ("device_kinds", "aliases", "all_reduce_for", "host", "pod")  # fields that are lists of plain values
 
 
 def _check_compiler(path: Path, given: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@
 - widening: a CPU sends bfloat16 as float32;
 - reduce-scatter as all-reduce: a TPU sums everything on all devices and keeps a part, for twice the bytes;
 - all-gather as all-reduce: a TPU sums arrays that are zero but for a device's part, for twice the bytes
-  (`hardware.links.Spread`).
+  (`hardware/spread.py`).
 
 A change that none of these explains is `unexplained`, and a test fails where it appears.
 """

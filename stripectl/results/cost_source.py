@@ -146,8 +146,8 @@ class TableSource(Sparse):
 class CostSource(TableSource):
     """The source of a time: the origin of tile costs, the costs of a tile and a hop, and what is not modelled.
 
-    `summed_gathers` holds the axes, as `ring+ulysses`, over which an all-gather is compiled as an all-reduce. `exposed`
-    holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
+    `gathers_by_all_reduce` holds the axes, as `ring+ulysses`, over which an all-gather is compiled as an all-reduce.
+    `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
     per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
     layers in a model that also has linear layers. `coarse` and `shorts_s` are the samples of a search's probe, by pass,
     and `warmup_s` the warm-up run before its full runs; `samples_by_layers` are the samples of a step from few layers.
@@ -162,7 +162,7 @@ class CostSource(TableSource):
     backward_costs: TableSource | None = None
     hop: HopCost | None = None
     slower_hops: Mapping[str, SlowestHop] | None = None
-    summed_gathers: tuple[str, ...] = ()
+    gathers_by_all_reduce: tuple[str, ...] = ()
     exposed: Mapping[str, float] | None = None
     clock_hz: float | None = None
     flops_per_s: float | None = None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stripectl.core.layout import Tile, TileCount
-from stripectl.hardware.links import Hops, Spread
+from stripectl.hardware.links import Hops
+from stripectl.hardware.spread import Spread
 from stripectl.results.cost_source import FROM_DATASHEET, CostSource
 
 PARTS = ("compute", "communication", "latency", "memory")
@@ -74,7 +75,7 @@ class CostModel:
     cost_source: CostSource
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     blocking: Sequence[str] = ()  # collectives that the compiler runs without compute, in every pass
-    summed: Sequence[str] = ()  # collectives that the compiler runs as an all-reduce, of twice the bytes
+    all_reduce_for: Sequence[str] = ()  # collectives that the compiler runs as an all-reduce, of twice the bytes
     hops: Mapping[str, Hops] = field(default_factory=dict)
     torus: bool = False  # devices that are not neighbours send through the devices between them
     collective_latency_s: float = 0.0  # of a collective over an axis, before its first byte moves
@@ -134,15 +135,14 @@ class CostModel:
 
     def received_bytes_per_s(self, opcode: str, axes: Mapping[str, int]) -> float:
         """Bytes/s at which a device receives the data of an all-gather, a reduce-scatter or an all-reduce over axes."""
-        found, link = self.collective_spread(axes), self.link_bytes_per_s_one_way
-        if found and opcode == "all-gather" and found.gathered is None:
-            return 1 / (2 / (found.ways * link) + 1 / self.memory_bytes_per_s)  # zeros are written first
-        summed = opcode in self.summed
-        if found:
-            together = found.ways if summed or opcode == "all-reduce" else found.gathered or found.ways
-            return together * link / (2 if summed else 1)
-        ways = min(self.ring_directions(axis, size) for axis, size in axes.items())
-        return self.collective_bandwidth(axes) * ways / (2 if summed else 1)
+        found, link, summed = self.collective_spread(axes), self.link_bytes_per_s_one_way, opcode in self.all_reduce_for
+        if found and found.gather_ways and opcode != "all-reduce" and not summed:
+            return found.gather_ways * link
+        directions = min(self.ring_directions(axis, size) for axis, size in axes.items())
+        per_s = found.ways * link if found else self.collective_bandwidth(axes) * directions
+        if found and opcode == "all-gather":  # by an all-reduce, for which zeros are written first
+            return 1 / (2 / per_s + 1 / self.memory_bytes_per_s)
+        return per_s / 2 if summed else per_s
 
     def collective_bandwidth(self, axes: Mapping[str, int]) -> float:
         """Bytes/s of an all-gather, a reduce-scatter or an all-reduce round axes: the rate of the slowest hop. Between

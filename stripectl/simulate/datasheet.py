@@ -71,8 +71,8 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         slower_hops={axis: hop for axis, hop in slower.items() if hop} or None,
     )
     spreads = placement.collective_spreads if placement else {}
-    sums = ("+".join(sorted(axes)) for axes, each in spreads.items() if each.gathered is None)
-    source = replace(source, summed_gathers=tuple(sums))
+    sums = ("+".join(sorted(axes)) for axes, each in spreads.items() if each.gather_ways is None)
+    source = replace(source, gathers_by_all_reduce=tuple(sums))
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
     return replace(
         machine,
@@ -83,7 +83,7 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         collective_latency_s=hardware.figure("collective_latency_s") or 0.0,
         hops=hops,
         collective_spreads=spreads,
-        summed=hardware.summed,
+        all_reduce_for=hardware.all_reduce_for,
         cost_source=source,
     )
 

@@ -69,7 +69,7 @@ def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Cos
     plan, workload = case.plan, case.workload
     step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
     case = replace(case, bytes=step_sent_bytes(workload, plan, step.sent, parts.attention()))
-    return with_step_time(with_missing_parts(case, parts.beside, step.flops), parts, hardware.kind, "clocks")
+    return with_step_time(with_missing_parts(case, parts.beside, step.flops), parts, hardware.kind, "simulated")
 
 
 def step_sent_bytes(

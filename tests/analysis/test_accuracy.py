@@ -68,6 +68,8 @@ def test_meshes_lie_where_jax_lays_them() -> None:
         slowest = min(hop.bytes_per_s.min() for hop in order.hop_costs.values())
         shares = plan.size("ulysses") in (2, 8)
         assert (slowest < order.target.hardware.figures["link_bytes_per_s_one_way"]) == shares
+        whole = order.collective_spreads[frozenset(axis for axis, size in plan.mesh or () if size > 1)]
+        assert (whole.gather_ways is None) == shares
 
 
 def test_a_device_without_rows_has_no_known_error() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.gather_order import RECORDS, Gather, placement
-from stripectl.hardware.placement import follow_torus
+from stripectl.hardware.spread import follow_torus
 
 ROWS = json.loads(RECORDS.read_text())
 # The compiler sums on 32 chips without wraparound, where one ring would be faster by the rate of its links.
@@ -23,13 +23,13 @@ def test_an_all_gather_uses_the_links_of_the_compilers_algorithm(row: dict) -> N
     gather = gather_of(row)
     spread = placement(gather).collective_spreads[frozenset(gather.axes)]
     if row["compiled"] == "all-reduce":
-        assert spread.gathered is None
+        assert spread.gather_ways is None
     elif row["compiled"] == "all-gather":  # the compiler does not name its algorithm
-        assert spread.gathered is not None
+        assert spread.gather_ways is not None
     elif row["compiled"].startswith("1D"):
-        assert spread.gathered is not None and spread.gathered <= 2
+        assert spread.gather_ways is not None and spread.gather_ways <= 2
     else:
-        assert spread.gathered == spread.ways
+        assert spread.gather_ways == spread.ways
 
 
 def test_chips_follow_the_torus_with_its_sides_in_any_order() -> None:

@@ -12,15 +12,21 @@ def simulated(**request: str) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("request_", "expected"),
+    ("options", "expected"),
     [
-        ({"scheme": "all_gather", "target": "v5p:4x4x4"}, "gathers of all_gather over ring=64 are compiled as sums"),
+        (
+            {"scheme": "all_gather", "target": "v5p:4x4x4"},
+            "note    All-gathers of all_gather over ring=64",
+        ),
         ({"scheme": "all_gather", "target": "v5p:2x2x4"}, None),
         ({"scheme": "ring", "target": "v5p:4x4x4"}, None),
-        ({"scheme": "ring", "target": "v5p:4x4x4", "pass_": "step"}, "gathers of ring over ring=64 are compiled"),
+        (
+            {"scheme": "ring", "target": "v5p:4x4x4", "pass_": "step"},
+            "note    All-gathers of ring over ring=64",
+        ),
         ({"scheme": "ring", "target": "v6e:8x8", "pass_": "step"}, None),
     ],
 )
-def test_gathers_that_are_compiled_as_sums_are_named(request_: dict[str, str], expected: str | None) -> None:
-    notes = [str(note) for note in gather_notes(simulated(**request_).measurements)]
+def test_gathers_that_are_compiled_as_sums_are_named(options: dict[str, str], expected: str | None) -> None:
+    notes = [str(note) for note in gather_notes(simulated(**options).measurements)]
     assert [note[: len(expected or "")] for note in notes] == ([expected] if expected else [])

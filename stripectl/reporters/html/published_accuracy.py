@@ -1,8 +1,8 @@
 """Predictions compared with published measurements, a row of dots for each kind of prediction: attention on one device
 by kernel and pass, the speed-ups of the striped attention paper, the meshes of a training step.
 
-A dot is a published measurement, at the predicted over the measured value. Dots of predictions with constants that were
-fitted to the same measurements are hollow.
+A dot is a published measurement, at the predicted over the measured value. Dots of predictions with a constant or
+a choice that was fitted to the same measurements are hollow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ from stripectl.util.units import duration, times
 TITLE = "How far are predictions from published measurements?"
 NOTE = (
     "A dot is a published measurement: at 1 the prediction equals it, to the right the prediction is too high. The "
-    "grey band is 10 %. Hollow dots: constants of the prediction were fitted to the same measurements."
+    "grey band is 10 %. Hollow dots: a constant or a choice of the prediction was fitted to the same measurements."
 )
 COLUMNS = ("prediction", "device", "measurement", "measured", "predicted", "predicted / measured")
 MAX_ROWS = 120  # of the table
@@ -55,8 +55,8 @@ class PredictedAndPublished(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of prediction on a device: its name, its error as a text, and its comparisons. `fitted`: constants were
-    fitted to these measurements."""
+    """A kind of prediction on a device: its name, its error as a text, and its comparisons. `fitted`: a constant or
+    a choice was fitted to these measurements."""
 
     hardware: str
     name: str
@@ -129,7 +129,7 @@ def _meshes(hardware: str | None) -> Iterator[Kind]:
         name,
         f"training step, time by mesh of {TARGET} (MaxText)",
         f"{len(mesh_times())} measurements; {right} of {pairs} pairs of meshes are in the right order",
-        False,
+        True,
         [
             PredictedAndPublished(
                 f"{each.plan}, {format_length(each.seq_len)} tokens",

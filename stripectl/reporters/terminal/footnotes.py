@@ -7,13 +7,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from stripectl.analysis.explanation import gathers_sentence
 from stripectl.analysis.lasp_or_lasp2 import chain_and_gather
 from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.bounds import formula_lengths
 from stripectl.core.plan import Plan
-from stripectl.core.workload import STEP, format_length
+from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import fitted_table
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.labels import plan_label
@@ -84,23 +85,9 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
 
 
 def gather_notes(measurements: Iterable[Measurement]) -> list[Text]:
-    """The plans whose all-gathers the compiler of a TPU runs as sums, because of the order of the mesh."""
-    lines = dict[str, None]()
-    for m in measurements:
-        axes = gathered_axes(m)
-        if m.median_s and m.cost_source and "+".join(sorted(axes)) in m.cost_source.summed_gathers:
-            sizes = " and ".join(f"{axis}={m.plan.size(axis)}" for axis in axes)
-            why = "are compiled as sums of twice the bytes, because the mesh does not follow the torus"
-            lines[f"gathers of {m.plan.scheme} over {sizes} {why}"] = None
-    return [Text(line) for line in [*lines][:MAX_NOTES]]
-
-
-def gathered_axes(m: Measurement) -> list[str]:
-    """The axes over which a plan gathers: parameters in a training step, otherwise keys and values."""
-    if m.workload.passes == STEP:
-        return [axis for axis in m.plan.optimizer_axes if m.plan.size(axis) > 1]
-    rewritten = {each.name for each in m.compiled_program.rewrites} if m.compiled_program else set[str]()
-    return ["ring"] if "all-gather" in (m.bytes or {}) or "all-gather as all-reduce" in rewritten else []
+    """The plans whose all-gathers are compiled as sums."""
+    said = dict.fromkeys(sentence for m in measurements if (sentence := gathers_sentence(m)))
+    return [Text(f"note    {sentence}") for sentence in [*said][:MAX_NOTES]]
 
 
 def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:

@@ -63,17 +63,17 @@ def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
     tuning = replace(tuning, request=request.resolve_for(place))
     key = tuning_key(tuning, place, backends.discovered)
     known = disk_cache.load(key) if request.use_cache and not request.previous else None
-    if cached := is_list(known):
+    stored = [Final(Measurement.from_json(each)) for each in known] if is_list(known) else None
+    if stored is not None:
         yield Notice("from the cache of an earlier search with the same versions and flags (--no-cache: search again)")
     made: dict[tuple[str, ...], Measurement] = {}
-    stored = [Final(Measurement.from_json(each)) for each in known] if is_list(known) else []
-    for event in stored if cached else with_best_mesh(tuning, backends):
+    for event in with_best_mesh(tuning, backends) if stored is None else stored:
         if isinstance(event, Final):
             made[event.measurement.identity] = event.measurement
         yield event
     for plan in join_hybrid_plans(tuning.request, list(made.values())):
         yield Notice(f"step    {plan} has the tiles of both kinds of layers")
-    if not cached and not any(m.status == "failed" for m in made.values()):
+    if stored is None and not any(m.status == "failed" for m in made.values()):
         disk_cache.store(key, [m.to_json() for m in made.values()])
 
 
@@ -185,15 +185,16 @@ class TileSearches:
                     raise BadInput(f"nothing is left to try. {reasons[0]}")
                 yield from map(Measurement.of, forward)
                 continue
-            way = self.evaluator(forward)
-            ranked = yield from search(way, forward, "forward")
+            evaluator = self.evaluator(forward)
+            ranked = yield from search(evaluator, forward, "forward")
             if ranked and "forward-backward" in passes:
                 first = next(case for case in forward if case.is_ready)
                 tile, usual = (each.plan.tiles["forward"] for each in (ranked[0], first))
-                yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
+                backward = backward_cases(self.tuning, shape, plan, flags, self.place, tile)
+                yield from search(evaluator, backward, "backward")
                 if tile != usual:  # the baseline of a gain
                     default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]
-                    yield from search(way, default, "backward")
+                    yield from search(evaluator, default, "backward")
 
     @cached_property
     def wanted(self) -> list[TilesWanted]:
@@ -229,7 +230,7 @@ class TileSearches:
         return made is not None and RUNS * (made.median_s or 0.0) <= self.budget_s
 
 
-def search(way: TileEvaluator, cases: Sequence[Case], passes: str) -> SearchStream:
+def search(evaluator: TileEvaluator, cases: Sequence[Case], passes: str) -> SearchStream:
     """Refused candidates unchanged, the others by the evaluator; returns its final candidates, fastest first."""
     yield from (Measurement.of(case) for case in cases if not case.is_ready)
-    return (yield from way.search([case for case in cases if case.is_ready], passes))
+    return (yield from evaluator.search([case for case in cases if case.is_ready], passes))
