@@ -90,7 +90,8 @@ def _measurements(members: Sequence[Measurement], run: MeasurementSet) -> list[s
     """The fastest plans, and the number of others."""
     timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
     others = [m for m in members if not m.median_s]
-    rows = [[tables.measurement_row(m, run)[name] for name in COLUMNS] for m in timed[:MAX_PLANS]]
+    cells = [tables.measurement_row(m, run) | {"pass": m.workload.passes} for m in timed[:MAX_PLANS]]
+    rows = [[each[name] for name in COLUMNS] for each in cells]
     lines = markdown_table(COLUMNS, rows) if rows else []
     if len(timed) > MAX_PLANS:
         lines += ["", f"{len(timed) - MAX_PLANS} more in run.json."]

@@ -59,8 +59,6 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
     hop = known.hop
     link = f"hop {duration(hop and hop.latency_s)} + {rate(hop and hop.bytes_per_s_one_way, 'B/s')}"
     why = f"; {known.not_compiled}" if known.not_compiled else ""
-    for axis, worst in (known.slower_hops or {}).items():
-        link += f"; the slowest of {axis}: {worst}"
     if known.source == CostOrigin.MEASURED_TILE:
         errors = (f"{name} {own.held_out.error:+.0%}" for name, own in known.by_pass.items() if own.held_out)
         own = f" (backward {known.backward_tile})" if known.backward_tile else ""
@@ -82,6 +80,8 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
         for each in known.disagrees:
             figures = f"{each.program_cycles:,.0f} cycles in its program, {each.table_cycles:,.0f} in the table"
             yield f"{plan}: a {each.tile} tile, {each.passes}: {figures}"
+    for axis, worst in (known.slower_hops or {}).items():
+        yield f"the slowest hop over {axis}: {worst}"
 
 
 def gather_notes(measurements: Iterable[Measurement]) -> list[Text]:

@@ -1,5 +1,6 @@
 """A run as a table on a terminal, and progress."""
 
+import itertools
 import math
 import re
 import sys
@@ -68,20 +69,20 @@ def spread_cell(m: Measurement) -> str:
     return with_interval(m.median_s, m.ci95_s)
 
 
-COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
+COLUMNS = ("plan", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
 PAIR_COLUMNS = ("simulation",)
 COMPILED_COLUMNS = ("memory", "hidden")
 MAX_REFUSED_ROWS = 3  # refused plans that have a row and a line each
 NO_AXIS = re.compile(r"(?P<scheme>\w+) has no axis (?P<axis>\w+);")  # a combination of a grid that is not a plan
-MIN_COLUMNS = 5  # columns that are shown on any screen
-TEXT_COLUMNS = ("plan", "pass", "method", "speed-up")
+MIN_COLUMNS = 4  # columns that are shown on any screen
+TEXT_COLUMNS = ("plan", "method", "speed-up")
 MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # next to a number where there is no room for the word
 
 
 def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
-    """One table per workload, with all passes, the fastest plans of each pass first, and as many columns as fit.
-    Without `every`: only the best plan of each scheme, and the baseline of speed-ups. The simulation of a measured plan
-    is a column, not a row."""
+    """One table per workload and pass, the fastest plans first, with as many columns as fit; then, per workload, the
+    plans without a time and what is not shown. Without `every`: only the best plan of each scheme, and the baseline of
+    speed-ups. The simulation of a measured plan is a column, not a row."""
     measurements = run.results
     twins = {id(measurements.simulation_of(m)) for m in measurements}
     groups: dict[tuple[str, str], list[Measurement]] = {}
@@ -90,23 +91,34 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
             groups.setdefault((workload_label(m.workload), m.target.hardware), []).append(m)
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
-        pairs = any(measurements.simulation_of(m) for m in members)
-        extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
-        columns = [*COLUMNS[:MIN_COLUMNS], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[MIN_COLUMNS:]]
-        told = refusals(members)
-        listed = sorted(told.others(members), key=_by_pass_and_time)
-        rows = listed if every else best_of_schemes(listed)
-        cells = [measurement_row(m, measurements) for m in rows]
-        if all(each["MFU"] == NOTHING for each in cells):  # no peak is published, as for CPUs
-            columns.remove("MFU")
-        made = fitted_table(columns, cells, width)
-        lacking = [name for name in columns if name not in [column.header for column in made.columns]]
-        shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *refusal_lines(told)]
-        hidden = len(listed) - len(rows)
+        lacking, hidden = dict[str, None](), 0
+        timed = sorted((m for m in members if m.status == "ok"), key=_by_pass_and_time)
+        for passes, of_pass in itertools.groupby(timed, lambda m: m.workload.passes):
+            listed = list(of_pass)
+            rows = listed if every else best_of_schemes(listed)
+            columns = shown_columns(rows, measurements)
+            made = fitted_table(columns, [measurement_row(m, measurements) for m in rows], width)
+            lacking |= dict.fromkeys(columns[len(made.columns) :])
+            hidden += len(listed) - len(rows)
+            shown += [Text(f"{passes}, {title} on {members[0].target}", style="bold"), made, Text("")]
+        without_time = refusal_lines(refusals(members))
+        if without_time and not timed:
+            shown.append(Text(f"{title} on {members[0].target}", style="bold"))
         more = [f"{plural(hidden, 'more plan')}: --all-plans"] * bool(hidden)
         more += [f"columns {', '.join(lacking)}: --wide"] * bool(lacking)
-        shown += [Text(f"  {'; '.join(more)}", style="dim")] * bool(more) + [Text("")]
+        notes = [*without_time, *[Text(f"  {'; '.join(more)}", style="dim")] * bool(more)]
+        shown += [*notes, Text("")] if notes else []
     return shown
+
+
+def shown_columns(rows: Sequence[Measurement], measurements: MeasurementSet) -> list[str]:
+    """The columns that these rows have values for, the most important first."""
+    extra = ["memory"] * any(m.method == "compiled" for m in rows) + ["hidden"] * any(m.overlap for m in rows)
+    pairs = any(measurements.simulation_of(m) for m in rows)
+    columns = [*COLUMNS[:MIN_COLUMNS], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[MIN_COLUMNS:]]
+    return [
+        name for name in columns if name != "MFU" or any(m.mfu is not None for m in rows)
+    ]  # no peak of CPUs is known
 
 
 def _by_pass_and_time(m: Measurement) -> tuple[int, int, float]:
@@ -116,13 +128,12 @@ def _by_pass_and_time(m: Measurement) -> tuple[int, int, float]:
 
 
 def best_of_schemes(listed: Sequence[Measurement]) -> list[Measurement]:
-    """From plans in order: the first of each pass, method, target and scheme, the baselines of speed-ups, and all
-    failed plans."""
+    """From plans in order: the first of each pass, method, target and scheme, and the baselines of speed-ups."""
     over = {(m.workload, m.method, m.speedup.over) for m in listed if m.speedup}
     seen, found = set[Hashable](), list[Measurement]()
     for m in listed:
         key = m.workload, m.method, m.target, m.plan.scheme
-        if m.status != "ok" or key not in seen or (m.workload, m.method, m.plan) in over:
+        if key not in seen or (m.workload, m.method, m.plan) in over:
             found.append(m)
         seen.add(key)
     return found
@@ -136,18 +147,28 @@ def fitted_table(
     words: Sequence[str] = TEXT_COLUMNS,
     wrapping: Sequence[str] = ("plan",),
 ) -> Table:
-    """The table without its last columns, as many as do not fit; the first columns stay, and some may wrap."""
+    """The table without its last columns, as many as do not fit; the first columns stay, and some may wrap, plans
+    between their parts."""
     needs = {name: max([len(name), *(len(cells[name]) for cells in rows)]) + 2 for name in columns}
     kept = list(columns)
     while sum(needs[name] for name in kept) > width and len(kept) > least:
         kept.pop()
+    room = width - sum(needs[name] for name in kept if name not in wrapping)
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in kept:
         justify = "left" if name in words else "right"
         made.add_column(name, justify=justify, no_wrap=name not in wrapping, overflow="fold")
     for cells in rows:
-        made.add_row(*(Text(cells[name]) for name in kept))
+        made.add_row(*(Text(in_lines(cells[name], room - 2) if name == "plan" else cells[name]) for name in kept))
     return made
+
+
+def in_lines(plan: str, width: int) -> str:
+    """A plan in lines of so many characters, broken after a comma or before its mesh where it has them."""
+    if len(plan) <= width:
+        return plan
+    at = max(plan.rfind(",", 0, width) + 1, plan.rfind("@", 0, width), plan.rfind(" ", 0, width) + 1)
+    return f"{plan[:at].rstrip()}\n{in_lines('  ' + plan[at:], width)}" if at > 2 else plan
 
 
 def memory_cell(m: Measurement) -> str:
@@ -174,7 +195,7 @@ def tiles_cell(m: Measurement) -> str:
 def measurement_row(m: Measurement, run: MeasurementSet) -> dict[str, str]:
     """The cells of a measurement, by column."""
     cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
-    cells |= {"plan": plan_label(m), "pass": m.workload.passes, "memory": memory_cell(m)}
+    cells |= {"plan": plan_label(m), "memory": memory_cell(m)}
     if m.status != "ok":
         return cells | {"method": m.status}
     other, error = run.simulation_of(m), run.simulation_error(m)
@@ -218,9 +239,12 @@ def refusals(members: Iterable[Measurement]) -> Refusals:
 
 
 def refusal_lines(told: Refusals) -> list[Text]:
-    """One line for each plan or group."""
+    """One line for each plan and its reason, or group of plans."""
     style = {"refused": "yellow"}
-    alone = [(m.status, f"{m.plan} {m.workload.passes}: {m.reason}") for m in told.alone]
+    by_reason: dict[tuple[str, str, str | None], dict[str, None]] = {}
+    for m in told.alone:
+        by_reason.setdefault((m.status, str(m.plan), m.reason), {})[m.workload.passes] = None
+    alone = [(status, f"{plan} {', '.join(passes)}: {why}") for (status, plan, why), passes in by_reason.items()]
     groups = [("refused", refused_group(those)) for those in told.groups]
     return [Text(f"  {status}: {text}", style=style.get(status, "red")) for status, text in (*alone, *groups)]
 
