@@ -191,9 +191,9 @@ def _compared(
             if all(sides):
                 found.append(_speed(claim, *(min(side, key=lambda k: k.m.median_s or 0.0) for side in sides)))
     if not found:
-        pair = f"{claim.plans.text} and {claim.others.text}"
         alike = ", ".join(["workload", "target", "method", "flags", *free])
-        raise NoMatch(f"no {pair} have equal {alike}")
+        others = f"a measurement of {claim.others.text}"
+        raise NoMatch(f"no measurement of {claim.plans.text} equals {others} in {alike}")
     return found
 
 
@@ -244,7 +244,11 @@ def _without(k: IndexedMeasurement) -> ClaimFinding:
     """The finding for a plan that should have a time, but has none that counts."""
     said, reason = k.m.status, k.m.reason or ""
     if k.m.status == "ok":
-        said, reason = ("refused", "a stronger method refuses it") if k.m.median_s else (NOTHING, "it has no time")
+        said, reason = (
+            ("refused", "the plan was refused when it was compiled or measured")
+            if k.m.median_s
+            else (NOTHING, "it has no time")
+        )
     return ClaimFinding(verdict=ClaimVerdict.FAIL, plan=plan_label(k.m), where=_where(k), said=said, reason=reason)
 
 

@@ -161,7 +161,7 @@ def _line(value: Any, what: str) -> str:
     """A text of a file, in one printable line."""
     several = value if is_list(value) else [value]
     if any(isinstance(each, bool) or not isinstance(each, str | int | float | None) for each in several):
-        raise BadInput(f"{what} is not a text.")
+        raise BadInput(f"{what} is not a string.")
     text = " ".join(",".join(str(each) for each in several if each is not None).split())
     if len(text) > MAX_CLAIM_CHARACTERS or not text.isprintable():
         raise BadInput(
@@ -212,7 +212,7 @@ def _core(words: Sequence[str]) -> dict[str, Any]:
     at = words.index(ops[0]) if len(ops) == 1 else 0
     left, right = words[:at], " ".join(words[at + 1 :])
     if not left or not right:
-        raise BadInput(f"it does not compare two things by one of {' '.join(OPS)}. Write {FORMS}.")
+        raise BadInput(f"the claim has no comparison by one of {' '.join(OPS)}. Write {FORMS}.")
     if side := SIDE.fullmatch(right):
         if len(left) > 1:
             raise BadInput(f"expected plans on each side, not {' '.join(left)!r} and {side[2]!r}. Write {FORMS}.")

@@ -80,7 +80,7 @@ def compare_runs(base: Run, new: Run, threshold: float, say: Say = quiet) -> lis
         else exact_comparisons(old, fresh, threshold)
         for old, fresh in both
     ]
-    return [*made, *(Comparison(m, m, Verdict.MISSING, why="NEW does not contain it") for m in absent)]
+    return [*made, *(Comparison(m, m, Verdict.MISSING, why="NEW does not contain this measurement") for m in absent)]
 
 
 def compared_samples(base: Measurement, new: Measurement) -> tuple[Samples, Samples]:

@@ -101,7 +101,7 @@ def why_so_fast(m: Measurement, run: MeasurementSet) -> str | None:
     found, bound = over_contiguous(m, run), attention_bound(m)
     if found and bound and bound * (1 + BOUND_SLACK) < found[0] <= found[1] * (1 + BOUND_SLACK):
         gain, most = times(found[0]), times(bound)
-        return f"{gain} over contiguous, above its bound of {most}: contiguous waits for hops, or masks more"
+        return f"{gain} over contiguous, above the bound of {most}: contiguous waits for hops, or masks more tiles"
     return None
 
 

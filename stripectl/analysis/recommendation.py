@@ -230,9 +230,11 @@ def accuracy_sentence(m: Measurement) -> str:
     if (known := published_group(m)) is None:
         return ""
     error, fitted = known.error, ", to which its costs were fitted" * known.fitted
+    lacking = m.workload.passes != "forward" and known.passes == "forward"
     return (
-        f"Such predictions are off by {error.mean:.0%} on average and {error.worst:.0%} at worst over {error.rows} "
-        f"published measurements of attention on {known.hardware} ({known.passes}, {known.measured}{fitted})."
+        f"Predictions of the {known.passes} pass on {known.hardware} differ from {error.rows} published times "
+        f"({known.measured}{fitted}) by {error.mean:.0%} on average and {error.worst:.0%} at worst"
+        f"{'; no time of a backward pass is published' * lacking}."
     )
 
 

@@ -70,7 +70,7 @@ def limits_statement(found: Recommendation) -> Statement:
         return Statement(name="bound by", text=f"{NOTHING}: the run has no simulation of this plan")
     less = f"{limits[first]:.0%} less time"
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
-    text = f"{first}: {less} if it were twice as fast ({found.limits_method}); {rest}"
+    text = f"{first}: {less} if {first} were twice as fast ({found.limits_method}); for the other parts: {rest}"
     note = f"If {first} were twice as fast, the plan would take {less}."
     return Statement(name="bound by", text=text, value=first, note=note, method=found.limits_method)
 

@@ -50,7 +50,7 @@ SUMMARIES = {
     "topology": "Show devices, links and rates, the placement of a mesh, and the smallest block whose hop hides.",
     "report": "Render a run as one HTML file, or several runs side by side.",
     "compare": "Compare two runs: verdicts, and an exit code for CI.",
-    "check": "Check claims in a file against a run: verdicts, and an exit code for CI.",
+    "check": "Check the claims of a file against runs: verdicts, and an exit code for CI.",
     "history": "Show a metric over commits, with its change points.",
     "accuracy": "Compare predictions with published measurements: how far off they are.",
     "list": "List all schemes, layouts, kernels, recurrences, hardware, models and targets.",

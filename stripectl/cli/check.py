@@ -21,12 +21,17 @@ STYLES = {"FAIL": "red", "INCONCLUSIVE": "yellow"}
 @click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--strict", is_flag=True, help="Treat inconclusive claims as failures.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML.")
-@click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write them for a pull request.")
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the verdicts as Markdown for a pull request.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and the table on stderr.")
 def command(
     claims: Path, runs: tuple[Path, ...], strict: bool, junit: Path | None, markdown: Path | None, as_json: bool
 ) -> int:
-    """Check claims in a file against a run: verdicts, and an exit code for CI.
+    """Check the claims of a file against runs: verdicts, and an exit code for CI.
 
     CLAIMS is a YAML file; RUN is a run.json or the folder of a run, [default: the newest under stripectl-runs]. A claim
     about measured times is inconclusive if their interval contains its bound. Exit code 1: a claim does not hold. In

@@ -32,7 +32,7 @@ WORKLOAD = (
         help="Number of new queries for inference, comma-separated; 1 is decoding. --seqlen then counts all keys.",
     ),
     click.option("--heads", type=int, help="Query heads, instead of the model's."),
-    click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
+    click.option("--kv-heads", type=int, help="Key/value heads. [default: the model's, or with --heads as many]"),
     click.option(
         "--key-heads",
         type=int,
@@ -87,11 +87,13 @@ PLAN = (
     ),
     click.option(
         "--scheme",
-        help="Comma-separated schemes, or all (with --query-len: all for inference). [default: ring; with it all]",
+        help="Comma-separated schemes, or all: with --query-len the schemes for inference. [default: ring; with "
+        "--query-len all]",
     ),
     click.option("--layout", default=DEFAULT.layout, show_default=True, help="Comma-separated layouts, or all."),
     click.option(
-        "--kernel", help="Comma-separated kernels, or all. [default: splash or pallas_tpu on TPUs, xla elsewhere]"
+        "--kernel",
+        help="Comma-separated kernels, or all. [default: splash or pallas_tpu on TPUs, cudnn on GPUs, xla elsewhere]",
     ),
     click.option(
         "--tile",

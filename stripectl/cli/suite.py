@@ -37,9 +37,11 @@ def suite_runs(path: Path) -> list[RequestOptions]:
     alone = {key: value for key, value in content.items() if key not in SUITE_KEYS}
     given, listed = content.get("given") or dict[str, Any](), content.get("runs") or [dict[str, Any]()]
     if not is_mapping(given) or not is_list(listed) or not all(map(is_mapping, listed)):
-        raise BadInput(f"{path} is not a suite. Write given as a mapping of options, and runs as a list of mappings.")
+        raise BadInput(
+            f"{path} is not a suite. Write `given:` as a mapping of options, and `runs:` as a list of mappings."
+        )
     if len(listed) > MAX_RUNS:
-        raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MAX_RUNS:,}. Divide it.")
+        raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MAX_RUNS:,}. Try several files.")
     said = {
         name: value
         for name, value in context.params.items()

@@ -40,7 +40,7 @@ MAX_SHOWN = 10  # candidates per workload on a terminal
     type=click.Choice(["race", "exhaustive"]),
     default="race",
     show_default=True,
-    help="race: short runs of all, then the best against each other; exhaustive: every tile equally often.",
+    help="race: time all tiles in short runs, then the best in full runs; exhaustive: time every tile equally often.",
 )
 @click.option(
     "--refine",
@@ -54,8 +54,8 @@ def command(strategy: str, dry_run: bool, **given: Any) -> int:
     """Search the kernel's tiles, for the forward and the backward pass.
 
     Candidates come from the kernel and the block, or from --tile. Where the devices of a plan are here, the plan runs;
-    where one of their kind is here, tiles are timed and plans simulated; for any other target a few plans are compiled.
-    The default is the workload of the newest run. Results are cached: the same search again takes seconds.
+    where a device of their kind is here, tiles are timed and plans simulated; for any other target a few plans are
+    compiled. The default is the workload of the newest run. Results are cached: the same search again takes seconds.
 
     \b
     Examples:

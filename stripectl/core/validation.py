@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
@@ -60,8 +60,8 @@ def _reasons(
     yield from _family_reasons(plan, scheme, kernel, workload)
     for axis in SEQUENCE_AXES:
         if plan.size(axis) > 1 and axis not in scheme.axes:
-            uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence lies on one device"
-            yield f"{plan.scheme} has no axis {axis}; {uses}."
+            uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence stays on one device"
+            yield f"{plan.scheme} has no axis {axis}; {uses}. Try {axis}=1."
     if plan.shards > MAX_SHARDS:
         yield f"{plan.shards} shards form more pairs than can be counted. Try a mesh of at most {MAX_SHARDS} shards."
     if devices is not None and plan.devices > devices:
@@ -72,10 +72,10 @@ def _reasons(
         (HEAD_AXES, f"{workload.kv_heads} kv_heads do", workload.kv_heads),
         (HEAD_AXES, f"{workload.key_heads} key_heads do", workload.key_heads or workload.heads),
     ):
-        over = plan.product(axes)
-        if size % over:
-            axis = next(axis for axis in axes if plan.size(axis) > 1)
-            yield f"{subject} not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
+        if size % plan.product(axes):
+            named = {axis: plan.size(axis) for axis in axes if plan.size(axis) > 1}
+            over = ",".join(f"{axis}={count}" for axis, count in named.items())
+            yield f"{subject} not divide over {over}. Try {','.join(divisors_of(size, named))}."
     if reason := layout.why_unsupported(workload.seq_len, plan.shards):
         yield reason
     yield from _query_reasons(plan, layout, workload)
@@ -106,7 +106,9 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
             f"reads tokens in order. Try --scheme {','.join(able)}."
         )
     if kernel.family not in scheme.kernel_families:
-        yield f"{plan.scheme} needs a {scheme.kernel_families[0]} kernel; {plan.kernel} is a {kernel.family} kernel."
+        needs = scheme.kernel_families[0]
+        hint = f"Try --kernel {DEFAULT_KERNELS[needs]}."
+        yield f"{plan.scheme} needs a {needs} kernel; {plan.kernel} is a {kernel.family} kernel. {hint}"
     if scheme.sends_states and kernel.family == "linear" and plan.layout != BASE:
         yield f"linear attention with a constant gate needs {BASE} shards for its states. Try --layout {BASE}."
     if plan.states != STATES[0] and not scheme.sends_states:
@@ -142,7 +144,9 @@ def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str
     """Why the rows of a shard do not divide as the plan needs."""
     shard, over = workload.seq_len // plan.shards, plan.sequence_devices // plan.shards
     if shard % over:
-        yield f"the {shard} rows of a shard do not divide over {over} devices. Try {math.gcd(shard, over)}."
+        named = {axis: size for axis, size in plan.axes.items() if axis in SEQUENCE_AXES and axis not in RING_AXES}
+        hint = ",".join(divisors_of(shard, named))
+        yield f"the {shard} rows of a shard do not divide over {over} devices. Try {hint}."
     rows = shard // over
     run = rows // layout.pieces
     if workload.d_conv and run < workload.d_conv - 1 and over * plan.shards > 1:
@@ -169,11 +173,21 @@ def why_model_unsupported(plan: Plan, model: Model) -> str | None:
         ("hidden", model.hidden, tensor * shared),
     ):
         if size % over:
-            hint = "" if over == tensor else " Try zero=0."
-            return (
-                f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} devices would work.{hint}"
+            hint = (
+                f"tensor={math.gcd(size, tensor)}" if over == tensor else f"zero=0, or {math.gcd(size, over)} devices"
             )
-    return "rotary positions need an even head_dim." if model.head_dim % 2 else None
+            return f"{name} {size} does not divide over {over} devices. Try {hint}."
+    if model.head_dim % 2:
+        return f"rotary positions need an even head_dim; it is {model.head_dim}. Try --head-dim {model.head_dim + 1}."
+    return None
+
+
+def divisors_of(size: int, axes: Mapping[str, int]) -> Iterator[str]:
+    """The axes with the largest sizes, each at most its own, whose product divides `size`: `data=2`."""
+    for axis, count in axes.items():
+        part = math.gcd(size, count)
+        size //= part
+        yield f"{axis}={part}"
 
 
 def _tile_reasons(plan: Plan, layout: Layout, kernel: Kernel, sharding: SequenceSharding) -> Iterator[str]:

@@ -80,10 +80,10 @@ class MeshPlacement:
         link, network = (hardware.figure(f"{name}_bytes_per_s_one_way") for name in ("link", "network"))
         crosses = [axis for axis, crossed in self.forward.items() if crossed.network.any()]
         if link is None or (crosses and network is None):
-            lacking = "link" if link is None else "network"
+            lacking, hint = ("link", "") if link is None else ("network", "a target of one slice, or ")
             raise BadInput(
                 f"the profile of {hardware.name} has no {lacking}_bytes_per_s_one_way, so hops cannot be timed on "
-                f"{self.target}. Try a target of one slice, or --hardware with a profile that has this figure."
+                f"{self.target}. Try {hint}--hardware with a profile that has this figure."
             )
         latency_s = hardware.figure("hop_latency_s") or 0.0
         within = hardware.figure("chip_bytes_per_s_one_way") or link

@@ -131,7 +131,7 @@ def text(value: Any, kind: type[str] = str) -> str:
     """A text, or the member of an enumeration of texts."""
     if isinstance(value, str):
         return value if kind is str else kind(value)
-    raise TypeError(f"{value!r} is not a text")
+    raise TypeError(f"{value!r} is not a string")
 
 
 def truth(value: Any, _: object = None) -> bool:

@@ -140,7 +140,8 @@ def parse_heads(
         sizes = named.heads, named.kv_heads, named.head_dim, named.v_head_dim, named.key_heads
         return HeadShape(model or "1b", *sizes)
     own = heads if heads is not None else named.heads
-    shared = kv_heads if kv_heads is not None else own
+    default_kv = own if heads is not None else named.kv_heads
+    shared = kv_heads if kv_heads is not None else default_kv
     own_values = v_head_dim if v_head_dim is not None or head_dim is not None else named.v_head_dim
     of_keys = key_heads if key_heads is not None or heads is not None else named.key_heads
     return HeadShape(None, own, shared, head_dim if head_dim is not None else named.head_dim, own_values, of_keys)
@@ -241,7 +242,10 @@ def plain_mask(text: str) -> str:
 def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict[str, Any]:
     """The fields of a training step's workload other than its attention, with these of its linear layers."""
     if shape.model is None:
-        raise BadInput("a training step needs a whole model. Omit --heads, or give --model a YAML file.")
+        raise BadInput(
+            "cannot run a training step because --heads, --kv-heads or a head size replaces sizes of the model. Omit "
+            "these options, or try --model FILE with the sizes."
+        )
     model = Model.load(shape.model)
     sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, *own)}
     return sizes | ({"layers": layers} if layers else {})

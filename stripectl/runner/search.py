@@ -40,7 +40,7 @@ def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tup
     if not case.is_ready:
         return refused, []
     if case.flags:
-        reason = "flags of the compiler do not affect a simulation. Try --method compiled, or measured."
+        reason = "compiler flags do not affect a simulation. Try --method compiled, or --method measured."
         return replace(refused, status="refused", reason=reason), []
     try:
         alike = layer_groups(case.workload, case.plan)

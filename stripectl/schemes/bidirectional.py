@@ -56,8 +56,10 @@ def backward(saved: Array, kv: Array, attend: RowsAttend, comm: Comm) -> tuple[A
 
 
 def why_unsupported(workload, mesh):
-    rows = workload.seq_len // mesh.get("ring", 1)
-    return f"the {rows} rows of a shard do not divide into two halves. Try an even number." if rows % 2 else None
+    shards = mesh.get("ring", 1)
+    rows = workload.seq_len // shards
+    hint = f"Try --seqlen {(rows + 1) * shards}."
+    return f"the {rows} rows of a shard do not divide into two halves. {hint}" if rows % 2 else None
 
 
 scheme = Scheme(

@@ -5,6 +5,8 @@ devices; a device keeps its own part of each and sends (T-1)/T. Where the axis i
 key/value heads, each is sent once to every device that needs it, which is more than the paper's volume.
 """
 
+import math
+
 from stripectl.core.attend import HeadsAttend
 from stripectl.core.comm import HEADS, ROWS, Array, Comm
 from stripectl.core.scheme import Scheme
@@ -26,11 +28,12 @@ def why_unsupported(workload, mesh):
     size, tensor = mesh.get("ulysses", 1), mesh.get("tensor", 1)
     heads, kv_heads = workload.heads // tensor, workload.kv_heads // tensor
     if heads % size:
-        return f"{heads} heads do not divide over ulysses={size}. Try a size that divides them."
+        return f"{heads} heads do not divide over ulysses={size}. Try ulysses={math.gcd(heads, size)}."
     if kv_heads % size and size % kv_heads:
-        return f"{kv_heads} kv_heads neither divide over ulysses={size} nor repeat evenly over it. Try another size."
+        hint = f"Try ulysses={math.gcd(kv_heads, size)}."
+        return f"{kv_heads} kv_heads neither divide over ulysses={size} nor repeat evenly over it. {hint}"
     if (keys := workload.query_heads // tensor) % size:
-        return f"{keys} heads of keys do not divide over ulysses={size}. Try a size that divides them."
+        return f"{keys} heads of keys do not divide over ulysses={size}. Try ulysses={math.gcd(keys, size)}."
     return None
 
 

@@ -179,7 +179,9 @@ class Coordinator:
             with contextlib.suppress(RuntimeError):
                 bound += bool(self.server.add_insecure_port(f"0.0.0.0:{port}"))
         if not bound:
-            raise BadInput(f"cannot listen at port {port} because another program does. Try another --coordinator.")
+            raise BadInput(
+                f"cannot listen at port {port} because another program uses it. Try another port in --coordinator."
+            )
         await self.server.start()
 
     def __enter__(self) -> "Coordinator":
@@ -270,7 +272,7 @@ class Coordinator:
                 absent = ", ".join(str(i) for i in range(1, self.hosts.count) if i not in known)
                 raise Missing(
                     f"host {absent} of {self.hosts.count} did not connect within {limit_s:g} s. Start the same command "
-                    f"there, with --coordinator {self.hosts.coordinator}{self._hint()}. The port must be open."
+                    f"there, with --coordinator {self.hosts.coordinator}.{self._hint()} The port must be open."
                 ) from None
             if reason := self._why_refused(follower, known):
                 with follower, contextlib.suppress(OSError):
@@ -283,14 +285,24 @@ class Coordinator:
 
     def _hint(self) -> str:
         """Without a secret only this machine can connect."""
-        return "" if self.secret else f" and {TOKEN} or {TOKEN_FILE} set on all hosts, which other machines need"
+        if self.secret:
+            return ""
+        return f" Without a secret only this machine can connect: set {TOKEN} or {TOKEN_FILE} on all hosts."
 
     def _why_refused(self, follower: Follower, known: Mapping[int, Follower]) -> str | None:
         said = follower.greeting
         if said.stripectl != VERSION:
             return other_version(follower.name, said.stripectl)
-        if said.count != self.hosts.count or not 0 < said.index < self.hosts.count or said.index in known:
-            return f"{follower.name} of {said.count} exists twice, or is not one of {self.hosts.count} hosts."
+        if said.count != self.hosts.count:
+            each = f"--num-processes {said.count}, and host 0 with --num-processes {self.hosts.count}"
+            return f"cannot admit {follower.name} because it was started with {each}. Try one number on all hosts."
+        if not 0 < said.index < self.hosts.count:
+            last = self.hosts.count - 1
+            return (
+                f"cannot admit {follower.name} because hosts have numbers from 1 to {last}. Try another --process-id."
+            )
+        if said.index in known:
+            return f"cannot admit {follower.name} because it has joined already. Try another --process-id."
         return None
 
     @property

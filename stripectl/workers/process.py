@@ -120,7 +120,7 @@ class Process:
             self.process.kill()
             return "closed its pipe but did not exit"
         if code == -signal.SIGKILL:
-            return "was killed by SIGKILL, which Linux sends when memory runs out"
+            return "was killed by SIGKILL: by Linux because memory ran out, or by a user"
         ended = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
         return ended + (f": {words}" if (words := self.log.last_line()) else "")
 

@@ -46,7 +46,7 @@ def run_secret(variables: Mapping[str, str], *, leads: bool) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise BadInput(f"cannot read {path}, the file of {TOKEN_FILE}, because {error.strerror}.") from error
+        raise BadInput(f"cannot read {path} because {error.strerror}. Try another {TOKEN_FILE}.") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise BadInput(f"cannot use the secret in {path} because other users can read it. Try chmod 600 {path}.")
     return checked(text, str(path))
@@ -69,7 +69,7 @@ def write_secret(path: Path) -> None:
             file.write(secrets.token_hex(32) + "\n")
         draft.rename(path)
     except OSError as error:
-        raise BadInput(f"cannot write {path}, the file of {TOKEN_FILE}, because {error.strerror}.") from error
+        raise BadInput(f"cannot write {path} because {error.strerror}. Try another {TOKEN_FILE}.") from error
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:

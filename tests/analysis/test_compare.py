@@ -119,7 +119,10 @@ def test_many_comparisons_are_held_to_one_chance() -> None:
 def test_what_failed_since_is_broken_what_is_absent_missing_and_nothing_in_common_refused() -> None:
     broken = replace(measured("striped", 1.0), status="failed", reason="x", median_s=None)
     found = compare_runs(run(measured("striped", 1.0), measured("zigzag", 1.0)), run(broken), 0.05)
-    assert [(each.verdict, each.why) for each in found] == [("FAILED", "x"), ("MISSING", "NEW does not contain it")]
+    assert [(each.verdict, each.why) for each in found] == [
+        ("FAILED", "x"),
+        ("MISSING", "NEW does not contain this measurement"),
+    ]
     with pytest.raises(BadInput, match="no measurement with equal plan"):
         compare_runs(run(measured("striped", 1.0)), run(measured("zigzag", 1.0)), 0.05)
 

@@ -114,10 +114,28 @@ def test_garbage_is_refused(text: str) -> None:
         ("ring@ring=2,data=2", "a batch of 1 does not divide over data=2"),
         ("ring@ring=4,chunk=500", "chunk=500 does not divide the 2048 rows of a device. Try chunk=256"),
         ("ring@tensor=8", "4 kv_heads do not divide over tensor=8. Try tensor=4"),
+        ("ring/contiguous/chunked@ring=2", "Add --attention linear"),
     ],
 )
 def test_refusals_have_reasons(plan: str, why: str) -> None:
     assert why in (why_unsupported(parse_plan(plan), WORK, "cpu", 8) or "")
+
+
+@pytest.mark.parametrize(
+    ("plan", "changes", "follows"),
+    [
+        ("ring@data=2,fsdp=2", {"batch": 2}, "ring@data=2,fsdp=1"),
+        ("ring@data=4,fsdp=2", {"batch": 6}, "ring@data=2,fsdp=1"),
+        ("ring@tensor=8", {}, "ring@tensor=4"),
+        ("ring@ulysses=2", {}, "ring@ulysses=1"),
+        ("ulysses@ulysses=8", {"heads": 12, "kv_heads": 12}, "ulysses@ulysses=4"),
+    ],
+)
+def test_a_refusal_names_sizes_of_the_mesh_that_work(plan: str, changes: dict, follows: str) -> None:
+    work, names = replace(WORK, **changes), follows.split("@")[1]
+    reason = why_unsupported(parse_plan(plan), work, "cpu", 8) or ""
+    assert reason.endswith(f"Try {names}."), reason
+    assert why_unsupported(parse_plan(follows), work, "cpu", 8) is None
 
 
 def test_one_device_is_a_mesh_and_no_mesh_is_a_choice() -> None:

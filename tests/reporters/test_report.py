@@ -271,7 +271,9 @@ def test_limits_and_crossover_show_their_method() -> None:
         made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
     limited, _, change = [each for each in found["statements"] if each.name in ("bound by", "margin", "crossover")]
-    assert limited.text.startswith("communication: 40% less time if it were twice as fast (simulated); compute")
+    assert limited.text.startswith(
+        "communication: 40% less time if communication were twice as fast (simulated); for the other parts: compute"
+    )
     assert limited.method == "simulated"
     assert change.text == (
         f"below about 362, between 256 and 512 tokens, {plan_of('contiguous')} is faster (simulated)"

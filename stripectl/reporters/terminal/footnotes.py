@@ -60,9 +60,10 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
     link = f"hop {duration(hop and hop.latency_s)} + {rate(hop and hop.bytes_per_s_one_way, 'B/s')}"
     why = f"; {known.not_compiled}" if known.not_compiled else ""
     if known.source == CostOrigin.MEASURED_TILE:
-        errors = (f"{name} {own.held_out.error:+.0%}" for name, own in known.by_pass.items() if own.held_out)
+        by_pass = known.by_pass.items()
+        errors = ", ".join(f"{name} {own.held_out.error:+.0%}" for name, own in by_pass if own.held_out)
         own = f" (backward {known.backward_tile})" if known.backward_tile else ""
-        yield f"tiles of {known.tile}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
+        yield f"tiles of {known.tile}{own} timed here, error on a block that was not in the fit: {errors}; {link}"
     elif known.source == CostOrigin.DATASHEET:
         yield f"tiles from the datasheet, {known.rate_is} {rate(known.flops_per_s, 'FLOP/s')}; {link}{why}"
     elif known.source == CostOrigin.FEW_LAYERS:
@@ -100,7 +101,7 @@ def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
                 f"implausible  {m.plan}: {why}. It is not recommended. Try --method measured where it can run."
             )
         if why := why_so_fast(m, run):
-            faster.append(f"note    {m.plan} {m.workload.passes}: {why}")
+            faster.append(f"note    {m.plan} {m.workload.passes}, {m.method}: {why}")
     lines = list[str]()
     for alike in (list(dict.fromkeys(broken)), list(dict.fromkeys(faster))):
         lines += alike[:MAX_NOTES]

@@ -260,7 +260,7 @@ def refused_group(those: Sequence[Measurement]) -> str:
 
 def refused_alike(those: Sequence[Measurement]) -> str:
     """Plans that were refused for one reason, named by the first of them."""
-    return f"{plural(len(those), 'plan')}, as {those[0].plan}"
+    return f"{plural(len(those), 'plan')}, for example {those[0].plan}"
 
 
 class ProgressDisplay:
