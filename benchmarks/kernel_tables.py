@@ -3,15 +3,17 @@
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed; tiles stay; GPUs too
     python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of recurrences; all else stays
+    python benchmarks/kernel_tables.py --tokamax tpu7x  # its kernel, with Python 3.12 or newer; all else stays
 
 Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`). What schedules leave
 exposed is read from the plans that `benchmarks/agreement.py` recorded.
 """
 
 import json
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,16 @@ TILES = {
     "splash": ["512x512", "512x1024", "1024x1024"],
     "xla": ["1024x1024", "1024x2048", "2048x2048", "2048x4096", "4096x4096"],
 }
+# Larger blocks of scores do not fit into the memory of a core.
+TOKAMAX_TILES = (
+    "512x512",
+    "1024x1024",
+    "1024x1024x256",
+    "1024x1024x512",
+    "2048x1024x512",
+    "2048x2048x256",
+    "2048x2048x512",
+)
 HEADS = (64, 128, 256)
 RECURRENCES = {
     "deltanet": ["128"],
@@ -46,12 +58,14 @@ RECORD_OF = {"v3": "v4", "h200": "h100", "b200": "h100", "gb200": "h100", "gb300
 MACHINES = ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 
 
-def main(names: list[str], tiles_stay: bool, recurrences: bool) -> None:
+def main(names: list[str], tiles_stay: bool, recurrences: bool, tokamax: bool) -> None:
     with CompilerPool(lambda *_: None) as compilers:
         for name in names:
             hardware, left = Hardware.load(name), schedule_of(name)
             if recurrences:
                 tabulate_chunks(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware))
+            elif tokamax:
+                tabulate_tokamax(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware))
             elif tiles_stay:
                 path = FOLDER / f"{name}.yaml"
                 kept = path.read_text().partition(MADE_BY)[0]
@@ -100,21 +114,40 @@ def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], left: Sche
     """Write the table of a machine whose entries costs(shape) gives; shapes without costs are left out."""
     lines, made_by = list[str](), ""
     for kernel, tiles in TILES.items():
-        found = list[str]()
-        for head_dim in HEADS:
-            rows = list[str]()
-            for text in tiles:
-                known = costs(CostKey(kernel, "bfloat16", Heads(head_dim, head_dim), parse_tile(text)))
-                if known is None or len(known.by_pass) < len(PASSES):
-                    print(f"{name} {kernel} {head_dim} {text}: not compiled", file=sys.stderr)
-                    continue
-                made_by = known.table.made_by or ""
-                rows.append(f'        "{text}":')
-                rows += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
-            found += [f"      {head_dim}:", *rows] if rows else []
-        lines += [f"  {kernel}:", "    bfloat16:", *found] if found else []
+        found, compiler = kernel_lines(name, kernel, tiles, costs)
+        lines, made_by = [*lines, *found], compiler or made_by
     if lines:
         write(name, made_by, [*lines, *schedule_lines(name, left)])
+
+
+def kernel_lines(
+    name: str, kernel: str, tiles: Sequence[str], costs: Callable[[CostKey], PassCosts | None]
+) -> tuple[list[str], str]:
+    """(the table's lines of a kernel, the compiler); shapes without costs are left out."""
+    found, made_by = list[str](), ""
+    for head_dim in HEADS:
+        rows = list[str]()
+        for text in tiles:
+            known = costs(CostKey(kernel, "bfloat16", Heads(head_dim, head_dim), parse_tile(text)))
+            if known is None or not known.by_pass:
+                print(f"{name} {kernel} {head_dim} {text}: not compiled", file=sys.stderr)
+                continue
+            made_by = known.table.made_by or ""
+            rows.append(f'        "{text}":')
+            rows += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
+            print(name, kernel, head_dim, text, flush=True)
+        found += [f"      {head_dim}:", *rows] if rows else []
+    return ([f"  {kernel}:", "    bfloat16:", *found] if found else []), made_by
+
+
+def tabulate_tokamax(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
+    """Write the tiles of tokamax's kernel in the table of a machine, and their compiler, in place of those it has."""
+    lines, made_by = kernel_lines(name, "tokamax", TOKAMAX_TILES, costs)
+    path = FOLDER / f"{name}.yaml"
+    head, mark, rest = path.read_text().partition("kernels:\n")
+    head = re.sub("compilers: .*\n", "", head)
+    own = re.compile("  tokamax:\n(    .*\n)+")
+    path.write_text(f"{head}compilers: {{tokamax: {made_by}}}\n{mark}" + "\n".join([*lines, ""]) + own.sub("", rest))
 
 
 def tabulate_chunks(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
@@ -181,4 +214,4 @@ kernels:
 
 if __name__ == "__main__":
     given = [each for each in sys.argv[1:] if not each.startswith("--")]
-    main(given or list(MACHINES), "--schedules" in sys.argv, "--recurrences" in sys.argv)
+    main(given or list(MACHINES), "--schedules" in sys.argv, "--recurrences" in sys.argv, "--tokamax" in sys.argv)

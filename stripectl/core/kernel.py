@@ -25,6 +25,10 @@ Capability = tuple[int, int]  # the compute capability of an NVIDIA GPU: 9.0 is 
 PAPER_TILES = (Tile(2048, 4096), Tile(2048, 2048))
 
 
+def no_known_tile(*_: Any) -> None:
+    return None
+
+
 def always_supported(*_: Any) -> None:
     """Nothing is unsupported."""
 
@@ -66,6 +70,13 @@ class PallasKernel(NamedTuple):
     chunks: Literal["whole", "boundary"] = "whole"  # of a recurrence: the kind of tiles that it computes
 
 
+class KnownTile(NamedTuple):
+    """A tile that was measured elsewhere, and where."""
+
+    tile: Tile
+    source: str
+
+
 class FusedHop(NamedTuple):
     """A hop inside a kernel: arrays of (B, K, S, H) travel to the next of `size` devices round a mesh axis while the
     kernel computes. `padded`: the kernel pads the rows that it computes."""
@@ -103,6 +114,8 @@ class Kernel:
     tile_costs_of: the kernel whose tiles this kernel computes, where that is another kernel: their cost is equal.
     moved_bytes_per_element[pass] -> bytes that a call reads and writes in memory for each element of its queries,
         in addition to its tiles: for queries scaled beforehand and results merged afterwards.
+    known_tile(workload, plan, device kinds, pass) -> the tile that published sweeps of a library found fastest for the
+        nearest shape, or None: where a search for tiles begins.
     query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
 
@@ -151,6 +164,7 @@ class Kernel:
     moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
     query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
+    known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] = no_known_tile
 
     @property
     def attention(self) -> str:

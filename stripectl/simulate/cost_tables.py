@@ -53,6 +53,7 @@ class CostTable:
     source: str
     compiler: str | None
     entries: Mapping[tuple[str, str], Mapping[Heads, Mapping[Tile, Mapping[str, CostEntry | Wave]]]]
+    compilers: Mapping[str, str] = field(default_factory=dict)  # of kernels that need another compiler
     blocking: tuple[str, ...] = ()
     exposed: Mapping[str, Mapping[int, Mapping[tuple[str, str, int], float]]] = field(default_factory=dict)
 
@@ -65,7 +66,8 @@ class CostTable:
         waves = any(isinstance(entry, Wave) for entry, _ in found.values())
         source = CostOrigin.PUBLISHED if waves else source_of(shape.kernel)
         near = ", ".join(sorted({near for _, near in found.values() if near}))
-        table = TableSource(table=self.name, made_by=self.compiler or self.source, interpolated_from=near or None)
+        made_by = self.compilers.get(shape.kernel) or self.compiler or self.source
+        table = TableSource(table=self.name, made_by=made_by, interpolated_from=near or None)
         return PassCosts({passes: entry for passes, (entry, _) in found.items()}, source, table)
 
     def tiles(self, shape: CostKey, passes: str) -> list[Tile]:
@@ -147,7 +149,8 @@ def table_of(hardware: str) -> CostTable | None:
         for scheme, of in (content.get("exposed") or {}).items()
     }
     name, blocking = f"profiles/{FOLDER}/{hardware}.yaml", tuple(content.get("blocking") or ())
-    return CostTable(name, content["source"], content.get("compiler"), entries, blocking, exposed)
+    others = content.get("compilers") or {}
+    return CostTable(name, content["source"], content.get("compiler"), entries, others, blocking, exposed)
 
 
 def read_transfer(text: str) -> tuple[str, str, int]:

@@ -5,12 +5,20 @@ of the queries. Rows that the tile does not divide are padded.
 """
 
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
 from packaging.version import Version
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
+from stripectl.core.kernel import (
+    LANES,
+    Kernel,
+    KnownTile,
+    PallasKernel,
+    count_padded_tiles,
+    why_unsupported_by_pallas,
+)
 from stripectl.core.layout import Tile
 from stripectl.core.sequence_sharding import sequence_sharding
 
@@ -54,6 +62,16 @@ def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     )
 
 
+def known_tile(workload: Any, plan: Any, device_kinds: Sequence[str], passes: str) -> KnownTile | None:
+    """The winner of tokamax's own sweep for the shape nearest to a pair of shards."""
+    from stripectl.kernels.tokamax.winners import Shape, nearest_winner
+
+    sharding = sequence_sharding(workload, plan)
+    rows, heads = (sharding.query_piece, sharding.key_piece), (workload.head_dim, workload.value_dim)
+    shape = Shape(*rows, *heads, workload.heads // workload.kv_heads, workload.mask != "full")
+    return nearest_winner(device_kinds, shape, passes)
+
+
 about = Kernel(
     "tokamax",
     paper="https://github.com/openxla/tokamax",
@@ -64,6 +82,7 @@ about = Kernel(
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
+    known_tile=known_tile,
     # Queries are scaled; the results of rectangles are merged in float32.
     moved_bytes_per_element={"forward": 14, "backward": 14},
     query_copies={"forward": 2, "backward": 5},  # and a separate result; backward, three partial sums of dQ

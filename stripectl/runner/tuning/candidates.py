@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stripectl.core.defaults import tiles_for
+from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import Workload
@@ -68,11 +69,25 @@ def backward_cases(
 
 
 def searched_tiles(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> list[Tile]:
-    """The tiles of the kernel, the default first, each with its best third side."""
-    hardware = place.target.hardware
+    """The tiles of the kernel: the default first, then the tile of a published sweep, then others, each with its best
+    third side."""
+    hardware, first = place.target.hardware, known_tile(plan, workload, place, passes)
     default, *others = tiles_for(plan, workload, hardware.kind)
     found = (with_keys_at_once(tile, workload, plan, hardware, passes) for tile in (default, *others))
-    return list(dict.fromkeys([default, *found]))
+    return list(dict.fromkeys([default, *([first.tile] if first else []), *found]))
+
+
+def known_tile(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> KnownTile | None:
+    """The tile of a published sweep with which the search of a pass begins, without the third side that the kernel
+    takes by itself; None where there is none, or it does not fit into the plan's shards."""
+    kernel, hardware = kernels[plan.kernel], place.target.hardware
+    found = kernel.known_tile(workload, plan, hardware.device_kinds, passes)
+    if found is None:
+        return None
+    tile = kernel.shortest_name(found.tile)
+    with_it = replace(plan, **{"tile" if passes == "forward" else "backward": tile})
+    fits = why_refused(with_it, workload, hardware, place.target.devices) is None
+    return KnownTile(tile, found.source) if fits else None
 
 
 def why_not_run(prior_s: Sequence[float | None], index: int) -> str:

@@ -23,8 +23,9 @@ TIE_WITHIN = 1.05  # times the best simulated time: a candidate within it is not
 class TileEvaluator(Protocol):
     """Evaluates candidates of one plan that differ in the tile of one pass."""
 
-    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
-        """Measurements as they are made; returns the final candidates, fastest first."""
+    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
+        """Measurements as they are made, those of the first candidate and of the tile `begins` before others where not
+        all are made; returns the final candidates, fastest first."""
         ...
 
 
@@ -79,7 +80,7 @@ class RunPlans:
     measured: SamplingBackend
     budget_s: float
 
-    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
         sampler = self.measured.sampler(cases)
         outcome = yield from sample_candidates(self.tuning, sampler, cases, self.budget_s)
         sampler.release()
@@ -95,7 +96,7 @@ class TimeTiles:
     simulated: SamplingBackend
     budget_s: float
 
-    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
         sampler, made = self.simulated.sampler(cases), list[Measurement]()
         outcome = yield from sample_candidates(self.tuning, sampler, cases, self.budget_s)
         sampler.release()
@@ -125,17 +126,24 @@ class CompilePlans:
     on_paper: Backend
     compiled: Backend
 
-    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
         few = self.tuning.refine_count
         guessed = [found for case in cases for found in finals(self.on_paper.run([case]))]
         yield from (guess for guess in guessed if guess.status == "ok")
         best = min((m.median_s for m in guessed if m.median_s), default=0.0)
-        hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= COMPILE_WITHIN * best]
+        hopeful = [
+            i
+            for i, m in enumerate(guessed)
+            if not m.median_s or m.median_s <= COMPILE_WITHIN * best or tile_of(cases[i], passes) == begins
+        ]
         if self.tuning.strategy == "exhaustive":
             few, hopeful = len(cases), list(range(len(cases)))
         tried, made = list[int](), list[Measurement]()
         while len(by_time(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
-            index = self.next_of(cases, passes, left, next(iter(by_time(made)), None))
+            known = [i for i in left if tried and tile_of(cases[i], passes) == begins]
+            index = next(iter(known), None)
+            if index is None:
+                index = self.next_of(cases, passes, left, next(iter(by_time(made)), None))
             tried.append(index)
             made += finals(self.compiled.run([cases[index]]))
             yield made[-1]
@@ -170,7 +178,7 @@ class DatasheetOnly:
     simulated: Backend
     kind: str  # of hardware
 
-    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
         made = list[Measurement]()
         for case in cases:
             made += finals(self.simulated.run([case]))

@@ -9,10 +9,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from stripectl.analysis.ranking import by_strongest_method, rankings
 from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
@@ -26,7 +27,7 @@ from stripectl.runner.backends import Backends, LocalBackends, with_devices_foun
 from stripectl.runner.cases import bench_cases, compiling
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
-from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
+from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases, known_tile
 from stripectl.runner.tuning.evaluators import (
     CompilePlans,
     DatasheetOnly,
@@ -111,7 +112,8 @@ def with_best_mesh(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
         mesh = by_strongest_method(ranked).best.plan.mesh
         plans = [plan if plan.mesh else replace(plan, mesh=mesh) for plan in request.plans]
         tuning = replace(tuning, request=replace(request, plans=plans, every_mesh=False))
-    yield from map(Final, TileSearches(tuning, backends).run())
+    for made in TileSearches(tuning, backends).run():
+        yield made if isinstance(made, Notice) else Final(made)
 
 
 def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[DeviceGroup]) -> JsonObject:
@@ -164,6 +166,13 @@ def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]
     yield from found.values()
 
 
+class Beginning(NamedTuple):
+    """The tile with which a search begins after the kernel's default, and the line that says why."""
+
+    tile: Tile | None = None
+    notices: Sequence[Notice] = ()
+
+
 @dataclass
 class TileSearches:
     """The searches of a command."""
@@ -175,7 +184,7 @@ class TileSearches:
     def place(self) -> LocalTarget:
         return self.backends.place
 
-    def run(self) -> Iterator[Measurement]:
+    def run(self) -> Iterator[Measurement | Notice]:
         reasons: list[str] = []
         for shape, passes, plan, flags in self.wanted:
             forward = forward_cases(self.tuning, shape, plan, flags, self.place)
@@ -186,15 +195,27 @@ class TileSearches:
                 yield from map(Measurement.of, forward)
                 continue
             evaluator = self.evaluator(forward)
-            ranked = yield from search(evaluator, forward, "forward")
+            begins = self.begins_at(plan, shape, "forward")
+            yield from begins.notices
+            ranked = yield from search(evaluator, forward, "forward", begins.tile)
             if ranked and "forward-backward" in passes:
                 first = next(case for case in forward if case.is_ready)
                 tile, usual = (each.plan.tiles["forward"] for each in (ranked[0], first))
                 backward = backward_cases(self.tuning, shape, plan, flags, self.place, tile)
-                yield from search(evaluator, backward, "backward")
+                begins = self.begins_at(replace(plan, tile=tile), replace(shape, passes="forward-backward"), "backward")
+                yield from begins.notices
+                yield from search(evaluator, backward, "backward", begins.tile)
                 if tile != usual:  # the baseline of a gain
                     default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]
                     yield from search(evaluator, default, "backward")
+
+    def begins_at(self, plan: Plan, workload: Workload, passes: str) -> "Beginning":
+        """The tile with which the search of a pass begins after the kernel's default, and its source."""
+        given = self.tuning.tiles or (plan.tile if passes == "forward" else plan.backward)
+        found = None if given else known_tile(plan, workload, self.place, passes)
+        if found is None:
+            return Beginning()
+        return Beginning(found.tile, [Notice(f"start   {passes} tile {found.tile}: {found.source}")])
 
     @cached_property
     def wanted(self) -> list[TilesWanted]:
@@ -230,7 +251,7 @@ class TileSearches:
         return made is not None and RUNS * (made.median_s or 0.0) <= self.budget_s
 
 
-def search(evaluator: TileEvaluator, cases: Sequence[Case], passes: str) -> SearchStream:
+def search(evaluator: TileEvaluator, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
     """Refused candidates unchanged, the others by the evaluator; returns its final candidates, fastest first."""
     yield from (Measurement.of(case) for case in cases if not case.is_ready)
-    return (yield from evaluator.search([case for case in cases if case.is_ready], passes))
+    return (yield from evaluator.search([case for case in cases if case.is_ready], passes, begins))

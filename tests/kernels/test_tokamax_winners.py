@@ -1,0 +1,79 @@
+"""The winners of tokamax's sweeps, read from files like those of the package, and the search that begins with one."""
+
+import importlib.machinery
+import json
+from pathlib import Path
+
+import pytest
+
+from stripectl.core.layout import Tile
+from stripectl.kernels.tokamax import winners
+from stripectl.kernels.tokamax.winners import Shape, nearest_winner, read_shape
+
+KINDS = ("TPU v5",)
+CAUSAL = {"bool_mask": None, "is_causal": True}
+
+
+def splash(rows: int, head_dim: int, mask: dict = CAUSAL, **others: object) -> str:
+    arrays = {"q": f"bf16[32,{rows},{head_dim}]", "k": f"bf16[8,{rows},{head_dim}]", "v": f"bf16[8,{rows},{head_dim}]"}
+    return json.dumps(arrays | {"mask": mask, "segment_ids": None} | others)
+
+
+def tile(q: int, kv: int, compute: int, suffix: str = "") -> str:
+    return json.dumps({f"block_q{suffix}": q, f"block_kv{suffix}": kv, f"block_kv{suffix}_compute": compute})
+
+
+@pytest.fixture
+def sweeps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A package `tokamax` with the folder of a device's winners."""
+    found = importlib.machinery.ModuleSpec("tokamax", None, is_package=True)
+    found.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(winners.importlib.util, "find_spec", lambda name: found)
+    monkeypatch.setattr(winners.metadata, "version", lambda name: "0.0.17")
+    winners.winners.cache_clear()
+    folder = tmp_path / winners.FOLDER / "tpu_v5"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_the_winner_of_the_nearest_shape_is_found(sweeps: Path) -> None:
+    content = {
+        splash(4096, 128): {tile(1024, 1024, 1024): {}},
+        splash(131072, 128): {tile(2048, 2048, 512): {}},
+        splash(131072, 256): {tile(512, 512, 256): {}},
+        splash(131072, 128, {"bool_mask": None}): {tile(4096, 4096, 256): {}},
+        splash(65536, 128, sinks="f32[32]"): {tile(128, 128, 128): {}},
+        splash(65536, 128, {"bool_mask": "bool[1,1]"}): {tile(128, 128, 128): {}},
+        splash(60000, 128): {},
+    }
+    (sweeps / "pallas_mosaic_tpu_splash_attention.json").write_text(json.dumps(content))
+    found = nearest_winner(KINDS, Shape(65536, 65536, 128, 128, 4, causal=True), "forward")
+    assert found and found.tile == Tile(2048, 2048, 512)
+    assert found.source == "the fastest in the sweep of tokamax 0.0.17 for 128k queries and 128k keys, heads of 128"
+    found = nearest_winner(KINDS, Shape(65536, 65536, 128, 128, 4, causal=False), "forward")
+    assert found and found.tile == Tile(4096, 4096, 256)
+    assert nearest_winner(("TPU v4",), Shape(65536, 65536, 128, 128, 4, causal=True), "forward") is None
+
+
+def test_backward_winners_have_files_and_names_of_their_own(sweeps: Path) -> None:
+    arguments = {"q": "bf16[2,4096,32,192]", "k": "bf16[2,4096,8,192]", "v": "bf16[2,4096,8,128]"}
+    limits = {"bool_mask": None, "causal_mask": {"offset": 0, "window_size": None}}
+    content = {json.dumps(arguments | {"mask": limits}): {tile(1024, 2048, 512, "_dkv"): {}}}
+    (sweeps / "pallas_mosaic_tpu_flash_attention_vjp.json").write_text(json.dumps(content))
+    wanted = Shape(4096, 4096, 192, 128, 4, causal=True)
+    found = nearest_winner(KINDS, wanted, "backward")
+    assert found and found.tile == Tile(1024, 2048, 512) and "heads of 192/128" in found.source
+    assert nearest_winner(KINDS, wanted, "forward") is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"q": "bf16[2,4096,32,128]", "k": None, "v": None},
+        {"mask": {"causal_mask": {"offset": 0, "window_size": 512}}},
+        {"bias": "bf16[1,4,4096,4096]"},
+    ],
+)
+def test_other_calls_are_left_out(arguments: dict) -> None:
+    arrays = dict.fromkeys(("q", "k", "v"), "bf16[2,4096,32,128]")
+    assert read_shape(arrays | {"mask": {"is_causal": True}} | arguments) is None
