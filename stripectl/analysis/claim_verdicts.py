@@ -192,8 +192,8 @@ def _compared(
                 found.append(_speed(claim, *(min(side, key=lambda k: k.m.median_s or 0.0) for side in sides)))
     if not found:
         alike = ", ".join(["workload", "target", "method", "flags", *free])
-        others = f"a measurement of {claim.others.text}"
-        raise NoMatch(f"no measurement of {claim.plans.text} equals {others} in {alike}")
+        counterpart = f"a measurement of {claim.others.text}"
+        raise NoMatch(f"no measurement of {claim.plans.text} equals {counterpart} in {alike}")
     return found
 
 

@@ -24,8 +24,8 @@ class TileEvaluator(Protocol):
     """Evaluates candidates of one plan that differ in the tile of one pass."""
 
     def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
-        """Measurements as they are made; returns the final candidates, fastest first. Where not all candidates are made,
-        the first and the tile `begins` come before others."""
+        """Measurements as they are made; returns the final candidates, fastest first. If time or `--refine` limits how
+        many are made, the first candidate and the tile `begins` come before others."""
         ...
 
 
