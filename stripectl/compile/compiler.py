@@ -149,13 +149,16 @@ class CompilerPool:
         small = next((each for each in hardware.slices if math.prod(each) >= CHIPS), None)
         if hardware.kind != "tpu" or small is None:
             return None
-        try:
-            alike = [
-                self.report(*canonical_program(shape, m), Target(hardware, small), {}) for m in masks_of(shape.kernel)
-            ]
-        except (BadInput, WorkerError):
-            return None
-        if any(each.refused for each in alike):
+        # A tile may fit into a core's memory forward, and not backward.
+        for passes in ("forward-backward", "forward"):
+            programs = [canonical_program(shape, mask, passes) for mask in masks_of(shape.kernel)]
+            try:
+                alike = [self.report(*each, Target(hardware, small), {}) for each in programs]
+            except (BadInput, WorkerError):
+                continue
+            if not any(each.refused for each in alike):
+                break
+        else:
             return None
         bundles = tuple(kernel for each in alike for kernel in each.program.bundles or ())
         program = alike[0].program

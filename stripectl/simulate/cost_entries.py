@@ -67,7 +67,7 @@ CANONICAL = {"batch": 1, "heads": 8, "kv_heads": 2}
 CANONICAL_TILES = 4  # tiles along the sequence of a canonical program
 
 
-def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, Plan]:
+def canonical_program(shape: CostKey, mask: str = "causal", passes: str = "forward-backward") -> tuple[Workload, Plan]:
     """The small program from which the costs of a shape are read: attention on one device, forward and backward; of a
     recurrence on two, because one device makes no map."""
     tile = shape.tile
@@ -81,7 +81,7 @@ def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, P
         "seq_len": CANONICAL_TILES * max(tile.sides),
     }
     kernel = kernels[shape.kernel].tile_costs_of or shape.kernel
-    workload = Workload(**CANONICAL, **own, passes="forward-backward")
+    workload = Workload(**CANONICAL, **own, passes=passes)
     return workload, Plan("memory_efficient", "contiguous", kernel, mesh=(), tile=tile)
 
 

@@ -66,9 +66,7 @@ def of_run(shown: Sequence[Measurement]) -> Section:
 def _notes(ranking: Ranking) -> list[str]:
     left_out = len({m.plan.mesh for m in contenders(ranking.members) if m.devices > 1}) - MAX_DRAWN_MESHES
     return (
-        [f"The links of the best {MAX_DRAWN_MESHES} meshes are drawn; {left_out} more are not."]
-        if left_out > 0
-        else []
+        [f"The links of the best {MAX_DRAWN_MESHES} meshes are drawn; {left_out} more are not."] if left_out > 0 else []
     )
 
 
