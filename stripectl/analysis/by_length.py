@@ -6,17 +6,20 @@ its ratio is its time over the winner's by the same method, because measured and
 plan that does not shard the sequence belongs to no scheme, because all schemes are equal there.
 """
 
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.analysis.ranking import Ranking, contenders, margin_of, rankings, strength
 from stripectl.core.plan import UNSHARDED
-from stripectl.core.workload import Workload
+from stripectl.core.workload import Workload, at_lengths
 from stripectl.errors import BadInput
 from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import refusals_and_failures
+
+MAX_LEADERS = 3  # that are named; of more, their number
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,23 @@ class SchemesByLength:
     target: TargetName
     schemes: Sequence[str]
     lengths: Sequence[LengthResult]
+
+    @property
+    def answer(self) -> str:
+        """Which scheme wins where, in one sentence; neighbouring lengths with the same answer are merged."""
+        said = list[str]()
+        for leaders, group in itertools.groupby(self.lengths, key=lambda each: each.leaders):
+            said.append(f"{_named(leaders)} {at_lengths([each.seq_len for each in group])}")
+        return f"{'; '.join(said)}."
+
+
+def _named(leaders: Sequence[str]) -> str:
+    if not leaders:
+        return "no plan has a time"
+    who = " or ".join(leaders)
+    if len(leaders) > MAX_LEADERS:
+        who = f"{leaders[0]} or one of {len(leaders) - 1} others"
+    return f"{who} (too close to tell)" if len(leaders) > 1 else who
 
 
 def schemes_by_length(measurements: Iterable[Measurement]) -> list[SchemesByLength]:

@@ -51,7 +51,7 @@ class IndexedMeasurement:
 class ClaimFinding:
     """The result of a claim for one measurement, or for two that are compared; `said` is the figure."""
 
-    verdict: str
+    verdict: ClaimVerdict
     plan: str
     where: str
     said: str
@@ -69,7 +69,7 @@ class Judgement:
     reason: str = ""
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> ClaimVerdict:
         return self.findings[0].verdict if self.findings else VERDICTS[0]
 
     @property

@@ -8,9 +8,12 @@ the same time, computes more tiles, needs more memory, copies more, or is predic
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
+from stripectl.core.plan import Plan
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.hardware.target import TargetName
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -18,6 +21,7 @@ from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, nbytes
 
 MORE_IS_BETTER = ("fits", "predicted overlap")
+ScheduleKey: TypeAlias = tuple[Workload, Plan, TargetName]
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,12 @@ def compiled_measurements(run: Run) -> list[Measurement]:
     return [m for m in run.measurements if m.method == "compiled"]
 
 
-def schedule_facts_of(m: Measurement) -> Any:
+def schedule_facts_of(m: Measurement) -> ScheduleKey:
     """A key for a measurement that does not depend on flags."""
     return m.workload, m.plan, m.target
 
 
-def facts_without_base(run: Run) -> Mapping[Any, Measurement]:
+def facts_without_base(run: Run) -> Mapping[ScheduleKey, Measurement]:
     """The compiled plans of a run that have only one set of flags."""
     times = Counter(map(schedule_facts_of, compiled_measurements(run)))
     return {schedule_facts_of(m): m for m in compiled_measurements(run) if times[schedule_facts_of(m)] == 1}

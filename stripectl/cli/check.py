@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from stripectl.runner.options import RUNS
+from stripectl.statistics.verdict import ClaimVerdict
 
 if TYPE_CHECKING:
     from stripectl.analysis.claim_verdicts import Judgement
     from stripectl.results.run import Run
 
-STYLES = {"FAIL": "red", "INCONCLUSIVE": "yellow"}
+STYLES = {ClaimVerdict.FAIL: "red", ClaimVerdict.INCONCLUSIVE: "yellow"}
 
 
 @click.command("check")

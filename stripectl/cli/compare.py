@@ -93,11 +93,12 @@ def show_comparison(found: "ComparisonTable") -> None:
     """Print the table, and a line for each note."""
     from stripectl.reporters.comparison import MIN_COLUMNS
     from stripectl.reporters.terminal.tables import console, fitted_table
+    from stripectl.statistics.verdict import Verdict
 
     told = (
         found.rows
         if len(found.rows) <= MAX_SCREEN_ROWS
-        else [row for row in found.rows if "UNCHANGED" not in row][:MAX_SCREEN_ROWS]
+        else [row for row in found.rows if Verdict.UNCHANGED not in row][:MAX_SCREEN_ROWS]
     )
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
     if rows:

@@ -2,11 +2,17 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stripectl.cli import options
+
+if TYPE_CHECKING:
+    from stripectl.core.model_config import Model
+    from stripectl.hardware.placement import MeshPlacement
+    from stripectl.hardware.profile import Hardware
+    from stripectl.measure.device_pool import DevicePool, LocalTarget
 
 
 @click.command("topology")
@@ -60,7 +66,7 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
         show_topology(wired, place.here, sizes, saved)
 
 
-def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
+def show_topology(wired: "MeshPlacement", here: int, sizes: "Model", saved: Path | None) -> None:
     """Print a target with a mesh on it, figure by figure."""
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import console
@@ -88,7 +94,7 @@ def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None
         screen.print(f"saved    {saved}; use it with --hardware {saved}", markup=False)
 
 
-def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[str]:
+def hiding_blocks(machine: "Hardware", sizes: "Model", bytes_per_s: float | None) -> list[str]:
     """One line per dtype, balance of the mask, and number of query heads per key/value head: one, and the model's
     number (four where the model has as many of both)."""
     from stripectl.core.workload import DTYPE_BYTES
@@ -104,7 +110,7 @@ def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[s
     return lines
 
 
-def measured_profile(place: Any, devices: Any, save: Path) -> Any:
+def measured_profile(place: "LocalTarget", devices: "DevicePool", save: Path) -> "Hardware":
     """The machine with rates measured here, saved as a profile for --hardware."""
     import platform
 

@@ -46,22 +46,26 @@ def compiled_cost_model(
     Raises:
         BadInput: the profile lacks a figure that this needs.
     """
-    assert plan.tile
-    exposed = exposed_transfers([each for each in program.collectives if each.section in (None, ATTENTION)])
     workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].counting_tile else None
     if known:
         machine = table_cost_model(hardware, workload, plan, known, placement)
         differs = tuple(disagreements(hardware, workload, plan, program, known))
-        source = replace(machine.cost_source, memory_left_out=workspace, disagrees=differs)
-        return with_program_schedule(replace(machine, cost_source=source), exposed)
-    costs = estimated_costs(hardware, workload, plan, program)
-    if costs is None:
+        source = replace(machine.cost_source, disagrees=differs)
+    elif (costs := estimated_costs(hardware, workload, plan, program)) is not None:
+        machine = estimated_cost_model(hardware, costs, placement)
+        source = machine.cost_source
+    else:
+        assert plan.tile
         machine = datasheet_cost_model(hardware, workload, plan.tile, placement, plan.backward, kernels[plan.kernel])
         missing = f"cycles of tiles: the compiler estimates none; {machine.cost_source.left_out}"
         missing += f"; in memory, {workspace}" if workspace else ""
-        source = replace(machine.cost_source, memory_left_out=workspace, left_out=missing)
-        return with_program_schedule(replace(machine, cost_source=source), exposed)
-    none = TileCost(0.0, 0.0)
+        source = replace(machine.cost_source, left_out=missing)
+    exposed = exposed_transfers([each for each in program.collectives if each.section in (None, ATTENTION)])
+    return with_program_schedule(replace(machine, cost_source=replace(source, memory_left_out=workspace)), exposed)
+
+
+def estimated_cost_model(hardware: Hardware, costs: Mapping[str, TileCost], placement: MeshPlacement) -> CostModel:
+    """A machine whose tiles have the costs, by pass, that a compiler estimates."""
     source = CostSource(
         source=CostOrigin.ESTIMATED_CYCLES,
         clock_hz=hardware.figure("clock_hz"),
@@ -69,11 +73,10 @@ def compiled_cost_model(
         backward=tile_seconds(costs["backward"]) if "backward" in costs else None,
         sources={"clock_hz": hardware.sources["clock_hz"]},
         left_out=LEFT_OUT,
-        exposed=exposed_shares(exposed),
-        memory_left_out=workspace,
     )
+    none = TileCost(0.0, 0.0)
     both = costs.get("forward", none), costs.get("backward", none)
-    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, source, exposed), placement)
+    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, source), placement)
     return replace(made, memory_bytes_per_s=math.inf)  # the compiler's estimates include traffic outside of tiles
 
 

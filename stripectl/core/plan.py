@@ -273,14 +273,8 @@ def parse_plan(text: str) -> Plan:
         key, equals, value = option.partition("=")
         if key in seen:
             raise BadInput(f"{option!r} occurs twice in the plan {text!r}.")
-        if key in TILE_OPTIONS:
-            plan = replace(plan, **{key: parse_tile(value)})
-        elif key == "softmax":
-            plan = replace(plan, softmax=parse_softmax(value))
-        elif key in WORD_OPTIONS:
-            if value not in WORD_OPTIONS[key]:
-                raise unknown_name(f"{key} in the plan:", value, WORD_OPTIONS[key])
-            plan = replace(plan, **{key: value})
+        if key in (*TILE_OPTIONS, *WORD_OPTIONS, "softmax"):
+            plan = replace(plan, **{key: _option_value(key, value)})
         elif not equals or not re.fullmatch(r"\d{1,6}", value):
             raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
         elif int(value) < NUMBER_OPTIONS.get(key, 0):
@@ -296,6 +290,17 @@ def parse_plan(text: str) -> Plan:
         seen.add(key)
     own = plan.backward if plan.backward != plan.tile else None
     return replace(plan, mesh=make_mesh(axes) if axes or not scheme.axes else None, backward=own)
+
+
+def _option_value(key: str, text: str) -> Tile | Softmax | str:
+    """The value of an option of a plan that is not a number."""
+    if key in TILE_OPTIONS:
+        return parse_tile(text)
+    if key == "softmax":
+        return parse_softmax(text)
+    if text not in WORD_OPTIONS[key]:
+        raise unknown_name(f"{key} in the plan:", text, WORD_OPTIONS[key])
+    return text
 
 
 @dataclass(frozen=True)

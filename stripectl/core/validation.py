@@ -66,16 +66,7 @@ def _reasons(
         yield f"{plan.shards} shards form more pairs than can be counted. Try a mesh of at most {MAX_SHARDS} shards."
     if devices is not None and plan.devices > devices:
         yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
-    for axes, subject, size in (
-        (BATCH_AXES, f"a batch of {workload.batch} does", workload.batch),
-        (HEAD_AXES, f"{workload.heads} heads do", workload.heads),
-        (HEAD_AXES, f"{workload.kv_heads} kv_heads do", workload.kv_heads),
-        (HEAD_AXES, f"{workload.key_heads} key_heads do", workload.key_heads or workload.heads),
-    ):
-        if size % plan.product(axes):
-            named = {axis: plan.size(axis) for axis in axes if plan.size(axis) > 1}
-            over = ",".join(f"{axis}={count}" for axis, count in named.items())
-            yield f"{subject} not divide over {over}. Try {','.join(divisors_of(size, named))}."
+    yield from _division_reasons(plan, workload)
     if reason := layout.why_unsupported(workload.seq_len, plan.shards):
         yield reason
     yield from _query_reasons(plan, layout, workload)
@@ -92,6 +83,19 @@ def _reasons(
     ):
         if reason:
             yield reason
+
+
+def _division_reasons(plan: Plan, workload: Workload) -> Iterator[str]:
+    for axes, subject, size in (
+        (BATCH_AXES, f"a batch of {workload.batch} does", workload.batch),
+        (HEAD_AXES, f"{workload.heads} heads do", workload.heads),
+        (HEAD_AXES, f"{workload.kv_heads} kv_heads do", workload.kv_heads),
+        (HEAD_AXES, f"{workload.key_heads} key_heads do", workload.key_heads or workload.heads),
+    ):
+        if size % plan.product(axes):
+            named = {axis: plan.size(axis) for axis in axes if plan.size(axis) > 1}
+            over = ",".join(f"{axis}={count}" for axis, count in named.items())
+            yield f"{subject} not divide over {over}. Try {','.join(divisors_of(size, named))}."
 
 
 def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[str]:

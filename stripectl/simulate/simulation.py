@@ -127,18 +127,21 @@ class _Run(NamedTuple):
     attend: SimulatedAttend
 
 
-def _run(
-    workload: Workload,
-    plans: Sequence[Plan],
-    machine: CostModel,
-    layer: bool,
-) -> _Run:
+def _devices(
+    workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: bool
+) -> tuple[SimulatedComm, SimulatedAttend]:
+    """The clocks of plans that differ only in tiles, and their kernel on these clocks."""
+    plan = plans[0]
+    clocks = SimulatedComm(plan, schemes[plan.scheme].axes, machine, arguments=not layer)
+    tiles = {passes: tuple(each.tiles[passes] for each in plans) for passes in plan.tiles}
+    return clocks, (SimulatedGatedAttend if workload.gated else SimulatedAttend)(workload, plan, clocks, tiles)
+
+
+def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: bool) -> _Run:
     """When each of the plans ends, and the clocks that they ran on."""
     plan = plans[0]
     scheme: Scheme = schemes[plan.scheme]
-    clocks = SimulatedComm(plan, scheme.axes, machine, arguments=not layer)
-    tiles = {passes: tuple(each.tiles[passes] for each in plans) for passes in plan.tiles}
-    attend = (SimulatedGatedAttend if workload.gated else SimulatedAttend)(workload, plan, clocks, tiles)
+    clocks, attend = _devices(workload, plans, machine, layer)
     at_rest = inputs(workload, plan, clocks)
     both = workload.passes != "forward"
     given = output_cotangent(workload, plan, clocks) if both else None
@@ -167,11 +170,9 @@ def _run(
         if scheme.backward is None:
             clocks.transpose(meeting, gradients)
         else:
-            cotangent = gradients.take(out)
-            assert cotangent
-            met = [q, kv, cotangent]
-            del q, kv, cotangent
-            _own_backward(scheme, met, attend, clocks, gradients)
+            met = [q, kv]
+            del q, kv
+            _own_backward(scheme, met, out, attend, clocks, gradients)
         clocks.transpose(entry, gradients)
         ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
         ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
@@ -179,12 +180,18 @@ def _run(
 
 
 def _own_backward(
-    scheme: Scheme, met: list[Any], attend: SimulatedAttend, clocks: SimulatedComm, gradients: Gradients
+    scheme: Scheme,
+    met: list[Any],
+    out: TimedArray,
+    attend: SimulatedAttend,
+    clocks: SimulatedComm,
+    gradients: Gradients,
 ) -> None:
-    """The scheme's own backward pass of `met`, which holds queries, keys and values, and the cotangent of the output.
-    `met` is emptied, so that arrays that the pass no longer reads leave memory."""
-    assert scheme.backward
-    q, kv, cotangent = met
+    """The scheme's own backward pass of `met`, which holds queries, and keys and values. `met` is emptied, so that
+    arrays that the pass no longer reads leave memory."""
+    cotangent = gradients.take(out)
+    assert scheme.backward and cotangent
+    q, kv = met
     met.clear()
     row = TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
     saved = q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready)

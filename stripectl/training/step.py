@@ -7,7 +7,7 @@
 Letters: B batch, T positions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -182,7 +182,7 @@ class Training:
         return pattern * (self.model.layers // len(pattern))
 
     @cached_property
-    def gradients(self) -> Callable[[Any, Batch], tuple[jax.Array, Any]]:
+    def gradients(self) -> jax.stages.Wrapped:
         """(parameters, batch) -> (loss, gradients), jitted."""
         given, both = self.shardings.parameters, jax.value_and_grad(self.loss)
         return jax.jit(both, in_shardings=(given, self.batch_shardings), out_shardings=(self.whole, given))

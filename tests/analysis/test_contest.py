@@ -18,7 +18,6 @@ from stripectl.hardware.target import read_target
 from stripectl.reporters.html.page import page_context, render
 from stripectl.reporters.terminal.by_length import (
     QUESTION,
-    answer_line,
     by_length_tables,
     cell_words,
     matrix_notes,
@@ -63,7 +62,7 @@ def test_the_winner_of_each_length_and_who_follows() -> None:
     assert [each.winner for each in found.lengths] == ["all_gather", "all_gather", "ring"]
     assert [each.runner_up for each in found.lengths] == ["ring", "ring", "all_gather"]
     assert [each.cells["ring"].ratio for each in found.lengths] == pytest.approx([1.5, 1.1, 1.0])
-    assert answer_line(found) == "all_gather from 16k to 64k; ring at 256k."
+    assert found.answer == "all_gather from 16k to 64k; ring at 256k."
     assert winner_rows(found)[1] | {"plan": "", "next": ""} == {
         **{"tokens": "64k", "winner": "all_gather", "plan": "", "time": "2.00 s ◇"},
         **{"margin": "10.0% ahead of ring", "next": "", "refused": "0"},
@@ -79,7 +78,7 @@ def test_the_order_of_the_run_does_not_matter() -> None:
 def test_what_clocks_cannot_tell_apart_is_a_tie() -> None:
     found = contest(*crossing()[:5], timed("all_gather", 256, 4.01))
     assert found.lengths[2].leaders == ("ring", "all_gather")
-    assert answer_line(found).endswith("; ring or all_gather (too close to tell) at 256k.")
+    assert found.answer.endswith("; ring or all_gather (too close to tell) at 256k.")
     assert cell_words(found.lengths[2], "all_gather") == ("1.00x tie", "4.01 s", "◇")
     assert winner_rows(found)[2]["margin"] == "0.2% ahead of all_gather, too close"
 
@@ -101,7 +100,7 @@ def test_a_scheme_that_is_refused_says_why_and_one_that_was_not_asked_is_unknown
     assert cell_words(lengths[1], "ring") == ("refused", "", "")
     assert cell_words(lengths[1], "all_gather") == cell_words(lengths[16], "ring") == ("n/a", "", "")
     assert lengths[1].winner is None and winner_rows(found)[0]["winner"] == "n/a"
-    assert answer_line(found).startswith("no plan has a time at 1k; all_gather")
+    assert found.answer.startswith("no plan has a time at 1k; all_gather")
     assert "ring has no time at 1k: 1 plan, 1 heads do not divide over 3" in matrix_notes(found)
     assert [row["refused"] for row in winner_rows(found)] == ["1", "0", "0", "1"]
 

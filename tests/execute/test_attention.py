@@ -1,5 +1,8 @@
 """The library function: inside a jit, a shard_map and a gradient of one's own, against dense attention."""
 
+from collections.abc import Mapping
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,14 +23,14 @@ from tests.support.exact import on_devices
 BATCH, LENGTH, HEADS, KV_HEADS, HEAD_DIM = 2, 96, 4, 2, 16
 
 
-def mesh_of(axis_type: AxisType = AxisType.Auto, **sizes: int) -> jax.sharding.Mesh:
+def mesh_of(sizes: Mapping[str, int], axis_type: AxisType = AxisType.Auto) -> jax.sharding.Mesh:
     return jax.make_mesh(tuple(sizes.values()), tuple(sizes), (axis_type,) * len(sizes))
 
 
-def arrays(dtype: str = "float32") -> list[np.ndarray]:
+def arrays(dtype: str = "float32") -> list[jax.Array]:
     """q, k, v and a cotangent in natural order."""
     rng, heads = np.random.default_rng(0), (HEADS, KV_HEADS, KV_HEADS, HEADS)
-    return [rng.standard_normal((BATCH, LENGTH, n, HEAD_DIM), np.float32).astype(dtype) for n in heads]
+    return [jnp.asarray(rng.standard_normal((BATCH, LENGTH, n, HEAD_DIM), np.float32), dtype) for n in heads]
 
 
 def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray, starts=None, linear=False) -> list[float]:
@@ -39,10 +42,13 @@ def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray, starts
         out, backward = jax.vjp(attend, q, k, v)
         return out, *backward(dout)
 
-    *inputs, dout = (x[:, order] for x in given)
-    found = both(*map(placed, inputs), out(dout))
-    natural = [x.swapaxes(1, 2) for x in given]
-    expected = recurrent(*natural, np.zeros(KV_HEADS)) if linear else dense(*natural, parse_mask(mask), starts)
+    *inputs, cotangent = (x[:, order] for x in given)
+    found = both(*map(placed, inputs), out(cotangent))
+    q, k, v, dout = (x.swapaxes(1, 2) for x in given)
+    if linear:
+        expected = recurrent(q, k, v, dout, np.zeros(KV_HEADS))
+    else:
+        expected = dense(q, k, v, dout, parse_mask(mask), starts)
     back = np.argsort(order)
     return [max_relative_error(np.asarray(x)[:, back].swapaxes(1, 2), y) for x, y in zip(found, expected, strict=True)]
 
@@ -62,7 +68,7 @@ TRAINED = [name for name in schemes.names() if schemes[name].query_sharding == "
     ],
 )
 def test_values_and_gradients_inside_a_jit(text: str, mask: str) -> None:
-    mesh = mesh_of(**on_devices(text.partition("/")[0], 2, data=2, tensor=2).axes)
+    mesh = mesh_of(on_devices(text.partition("/")[0], 2, data=2, tensor=2).axes)
 
     def attend(q, k, v):
         return sequence_parallel_attention(q, k, v, text, mesh, mask=mask)
@@ -74,7 +80,7 @@ def test_values_and_gradients_inside_a_jit(text: str, mask: str) -> None:
 @pytest.mark.parametrize("lie", [("ring", "tensor"), pytest.param(("ring",), marks=pytest.mark.exactness), ()])
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 def test_arrays_that_lie_on_the_mesh_in_any_way(axis_type: AxisType, lie: tuple[str, ...]) -> None:
-    mesh = mesh_of(axis_type, ring=4, tensor=2, data=1)
+    mesh = mesh_of({"ring": 4, "tensor": 2, "data": 1}, axis_type)
     given, natural = (NamedSharding(mesh, PartitionSpec(None, *axes)) for axes in (lie, ("ring", "tensor")))
     plan = parse_plan("ring/zigzag@ring=4,tensor=2,tile=8")
 
@@ -82,13 +88,13 @@ def test_arrays_that_lie_on_the_mesh_in_any_way(axis_type: AxisType, lie: tuple[
         return sequence_parallel_attention(q, k, v, plan, mesh)
 
     order = positions(plan, LENGTH)
-    placed = (lambda x, sharding=each: jax.device_put(x, sharding) for each in (given, natural))
-    assert max(errors(attend, order, "causal", *placed)) < TOLERANCES["float32"]
+    inputs, cotangent = (partial(jax.device_put, device=each) for each in (given, natural))
+    assert max(errors(attend, order, "causal", inputs, cotangent)) < TOLERANCES["float32"]
 
 
 @pytest.mark.parametrize("plan", ["ring/zigzag@ring=4,tensor=2", "usp/striped@ring=2,ulysses=2", "rsa@ring=2"])
 def test_packed_documents_under_a_window(plan: str) -> None:
-    mesh, starts = mesh_of(**parse_plan(plan).axes), np.array([0, 17, 60])
+    mesh, starts = mesh_of(parse_plan(plan).axes), np.array([0, 17, 60])
     filled = jnp.array([[0, 17, 60, LENGTH]] * BATCH, jnp.int32)
 
     def attend(q, k, v):
@@ -103,13 +109,13 @@ def test_packed_documents_under_a_window(plan: str) -> None:
 )
 def test_inside_a_shard_map_of_ones_own(text: str) -> None:
     plan = parse_plan(text)
-    mesh = mesh_of(**plan.axes)
+    mesh = mesh_of(plan.axes)
     batch, heads, rows, _ = partition(plan)
     spec = PartitionSpec(batch, rows, heads)
 
     def attend(q, k, v):
         inner = jax.shard_map(
-            lambda *x: sequence_parallel_attention(*x, plan, None),
+            lambda q, k, v: sequence_parallel_attention(q, k, v, plan, None),
             mesh=mesh,
             in_specs=(spec,) * 3,
             out_specs=spec,
@@ -121,16 +127,16 @@ def test_inside_a_shard_map_of_ones_own(text: str) -> None:
 
 
 def test_the_output_has_the_dtype_and_the_sharding_of_the_queries() -> None:
-    mesh = mesh_of(ring=4, tensor=2)
+    mesh = mesh_of({"ring": 4, "tensor": 2})
     sharding = NamedSharding(mesh, PartitionSpec(None, ("ring",), ("tensor",)))
     q, k, v, _ = (jax.device_put(x, sharding) for x in arrays("bfloat16"))
-    out = jax.jit(lambda *x: sequence_parallel_attention(*x, "ring", mesh))(q, k, v)
+    out = jax.jit(lambda q, k, v: sequence_parallel_attention(q, k, v, "ring", mesh))(q, k, v)
     assert out.dtype == q.dtype and out.shape == q.shape and out.sharding.is_equivalent_to(sharding, 4)
 
 
 def test_positions_are_the_layouts() -> None:
     assert list(positions("ring/striped@ring=4", 8)) == [0, 4, 1, 5, 2, 6, 3, 7]
-    assert list(positions("ring/zigzag", 8, mesh_of(ring=2))) == [0, 1, 6, 7, 2, 3, 4, 5]
+    assert list(positions("ring/zigzag", 8, mesh_of({"ring": 2}))) == [0, 1, 6, 7, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -145,18 +151,19 @@ def test_positions_are_the_layouts() -> None:
         ("rong", {"ring": 2}, "Did you mean ring"),
     ],
 )
-def test_refusals_have_reasons(plan: str, sizes: dict | None, why: str) -> None:
+def test_refusals_have_reasons(plan: str, sizes: dict[str, int] | None, why: str) -> None:
     q, k, v, _ = arrays()
     with pytest.raises(BadInput, match=why):
-        sequence_parallel_attention(q, k, v, plan, mesh_of(**sizes) if sizes else None)
+        sequence_parallel_attention(q, k, v, plan, mesh_of(sizes) if sizes else None)
 
 
 def test_shapes_that_do_not_go_together_are_refused() -> None:
-    q, k, v, _ = arrays()
-    for wrong in ((q, k, v[:, :48]), (q[:, :48], k, v), (q[0], k, v), (q, k.astype("bfloat16"), v)):
+    (q, k, v, _), mesh = arrays(), mesh_of({"ring": 2})
+    for queries, keys, values in ((q, k, v[:, :48]), (q[:, :48], k, v), (q[0], k, v), (q, k.astype("bfloat16"), v)):
         with pytest.raises(BadInput, match="queries may have more heads"):
-            sequence_parallel_attention(*wrong, "ring", mesh_of(ring=2))
+            sequence_parallel_attention(queries, keys, values, "ring", mesh)
+    three_k, three_v = (jnp.concatenate([x, x[:, :, :1]], 2) for x in (k, v))
     with pytest.raises(BadInput, match="4 heads cannot share 3"):
-        sequence_parallel_attention(q, *(np.concatenate([x, x[:, :, :1]], 2) for x in (k, v)), "ring", mesh_of(ring=2))
+        sequence_parallel_attention(q, three_k, three_v, "ring", mesh)
     with pytest.raises(BadInput, match="does not divide over fsdp=8"):
-        sequence_parallel_attention(q, k, v, "ring", mesh_of(fsdp=8))
+        sequence_parallel_attention(q, k, v, "ring", mesh_of({"fsdp": 8}))

@@ -57,14 +57,23 @@ class Case(NamedTuple):
 
     @property
     def workload(self) -> Workload:
-        length = {"seq_len": self.seq_len} if self.seq_len else {}
-        return workload(self.recurrence, self.plan, self.dtype, key_heads=self.key_heads, batch=2, **length)
+        usual = workload(self.recurrence, self.plan, self.dtype, key_heads=self.key_heads, batch=2)
+        return replace(usual, seq_len=self.seq_len or usual.seq_len)
 
 
 def workload(name: str, plan: Plan, dtype: str = "float32", **change: Any) -> Workload:
-    sizes: dict[str, Any] = {"seq_len": 48 * max(2, plan.devices), "heads": HEADS, "kv_heads": HEADS, "head_dim": KEYS}
-    kind = {"attention": "linear", "recurrence": name, "v_head_dim": VALUES, "passes": "forward-backward"}
-    return Workload(**sizes | kind | {"dtype": dtype} | change)
+    usual = Workload(
+        seq_len=48 * max(2, plan.devices),
+        heads=HEADS,
+        kv_heads=HEADS,
+        head_dim=KEYS,
+        v_head_dim=VALUES,
+        attention="linear",
+        recurrence=name,
+        passes="forward-backward",
+        dtype=dtype,
+    )
+    return replace(usual, **change)
 
 
 MESHES = [

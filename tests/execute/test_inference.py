@@ -41,8 +41,8 @@ BESIDE = list(itertools.product(SCHEMES, ["data=2,ring=2,tensor=2", "fsdp=2,ring
 
 
 def asked(queries: int | None, batch: int = 1, **change) -> Workload:
-    sizes = {"seq_len": SEQ_LEN, "heads": 8, "kv_heads": 2, "head_dim": 16, "dtype": "float32"}
-    return Workload(**sizes | {"query_len": queries, "batch": batch} | change)
+    usual = Workload(seq_len=SEQ_LEN, heads=8, kv_heads=2, head_dim=16, dtype="float32", batch=batch)
+    return replace(usual, query_len=queries, **change)
 
 
 def planned(text: str, work: Workload):
@@ -67,9 +67,9 @@ def test_equals_it_beside_other_axes(scheme: str, mesh: str, queries: int, batch
 def check(work: Workload, plan: str) -> None:
     program = PlanProgram(work, planned(plan, work), jax.devices())
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
-    found = np.asarray(program.function(*program.place(arrays)), np.float64)
-    expected = dense(*arrays, np.zeros_like(arrays[0]), work.window)[0][:, :, program.orders[0]]
+    q, k, v = (rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes)
+    found = np.asarray(program.function(*program.place([q, k, v])), np.float64)
+    expected = dense(q, k, v, np.zeros_like(q), work.window)[0][:, :, program.orders[0]]
     assert max_relative_error(found, expected) <= TOLERANCES[work.dtype]
 
 

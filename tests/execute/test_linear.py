@@ -76,10 +76,19 @@ class Case(NamedTuple):
 
     @property
     def workload(self) -> Workload:
-        own = {"attention": "linear", "decay": self.decay, "features": self.features}
-        shape = {"seq_len": ROWS * max(2, self.plan.devices), "heads": HEADS, "kv_heads": self.kv_heads}
-        rest = {"head_dim": HEAD_DIM, "batch": self.batch, "dtype": self.dtype, "mask": self.mask}
-        return Workload(**shape, **rest, **own, passes="forward-backward")
+        return Workload(
+            seq_len=ROWS * max(2, self.plan.devices),
+            heads=HEADS,
+            kv_heads=self.kv_heads,
+            head_dim=HEAD_DIM,
+            batch=self.batch,
+            dtype=self.dtype,
+            mask=self.mask,
+            attention="linear",
+            decay=self.decay,
+            features=self.features,
+            passes="forward-backward",
+        )
 
 
 def product(name: str) -> list[Case]:
@@ -90,9 +99,9 @@ def product(name: str) -> list[Case]:
     axes = itertools.product(layouts.names(), [*several, *beside], *choices)
     kept = PLANNED_STATES if name in STATES else PLANNED_STATES[:1]
 
-    def case(*each) -> Case:
-        batch = turn.choice((2, 2 if "data" in each[1] else 1))
-        return Case(name, *each, batch, turn.choice(TILES), turn.choice(kept))
+    def case(layout: str, mesh: str, mask: str, kv_heads: int, dtype: str, decay: str, features: str) -> Case:
+        batch, tile, states = turn.choice((2, 2 if "data" in mesh else 1)), turn.choice(TILES), turn.choice(kept)
+        return Case(name, layout, mesh, mask, kv_heads, dtype, decay, features, batch, tile, states)
 
     return [made for each in axes if legal((made := case(*each)).plan, made.workload)]
 
@@ -117,8 +126,8 @@ def test_equals_the_recurrence(case: Case) -> None:
 
 
 def planned(name: str, devices: int, **change) -> tuple[Workload, Plan]:
-    shape = {"seq_len": 48 * devices, "heads": 8, "kv_heads": 8, "head_dim": 16, "dtype": "float32"}
-    work = Workload(**shape | {"attention": "linear", "passes": "forward-backward"} | change)
+    usual = Workload(seq_len=48 * devices, heads=8, kv_heads=8, head_dim=16, dtype="float32", attention="linear")
+    work = replace(usual, **{"passes": "forward-backward"} | change)
     plan = on_devices(name, devices)
     plan = Plan(name, "contiguous", "chunked", plan.mesh)
     return work, with_tile(plan, work, "cpu")
@@ -167,6 +176,7 @@ def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
     found = simulate(work, plan, hop)
     shares = [each for each in found.rounds if each.tiles.boundary.any()]
     assert [each.heads for each in shares] == [1, 1, 1, 1, 1, 1, 2]
+    assert found.overlap
     assert found.overlap.exposed_s == pytest.approx(0.0, abs=1e-9)
     assert found.overlap.hidden_s == pytest.approx(7 * share)
 
@@ -258,7 +268,7 @@ def test_chunks_are_counted_once_a_state() -> None:
     """A shard of 6 chunks with its own keys: 5 go into the state, and 6 have scores; with earlier ones, all go in."""
     sharding = parse_plan("ring/contiguous/chunked@ring=2,tile=8")
     work, _ = planned("ring", 2)
-    own, *earlier = simulate(Workload(**vars(work) | {"passes": "forward"}), sharding, COUNTING).rounds
+    own, *earlier = simulate(replace(work, passes="forward"), sharding, COUNTING).rounds
     assert [int(kind[1]) for kind in own.tiles[:4]] == [5, 6, 0, 6]
     assert [int(kind[1]) for kind in earlier[0].tiles[:4]] == [6, 0, 0, 6]
     assert kernels["chunked"].family == "linear"

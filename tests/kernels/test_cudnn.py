@@ -132,11 +132,11 @@ def output_misses(dout: np.ndarray, parts: int, monkeypatch) -> float:
     """By how much of delta rowsum(dout * out) misses it, in float64, at the worst."""
     module, rng = kernels["cudnn"].load(), np.random.default_rng(1)
     monkeypatch.setattr(module, "PARTS", parts)
-    dout = jnp.asarray(dout, jnp.bfloat16)
-    delta = np.float32(np.sum(np.float64(dout) * rng.standard_normal(dout.shape), -1))
-    out = jax.jit(lambda *x: module.output_for(*x))(dout, delta)
-    assert out.dtype == dout.dtype
-    found = np.sum(np.float64(out) * np.float64(dout), -1)
+    narrow = jnp.asarray(dout, jnp.bfloat16)
+    delta = np.sum(np.asarray(narrow, np.float64) * rng.standard_normal(dout.shape), -1).astype(np.float32)
+    out = jax.jit(lambda *x: module.output_for(*x))(narrow, delta)
+    assert out.dtype == narrow.dtype
+    found = np.sum(np.asarray(out, np.float64) * np.asarray(narrow, np.float64), -1)
     return float(np.max(np.abs(found - delta) / np.abs(delta)))
 
 
@@ -155,7 +155,7 @@ def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, m
     """What delta misses comes times the mean of the keys: with one part more than a gradient may be wrong by."""
     module, rng, shape = kernels["cudnn"].load(), np.random.default_rng(0), (1, 1, 512, 64)
     narrow = [jnp.asarray(rng.standard_normal(shape) + mean, jnp.bfloat16) for mean in (0, 3, 3, 0)]
-    q, k, v, dout = (np.float64(x)[0, 0] for x in narrow)
+    q, k, v, dout = (np.asarray(x, np.float64)[0, 0] for x in narrow)
     s = np.where(np.tri(512) > 0, q @ k.T / 8, -np.inf)
     lse = np.log(np.exp(s).sum(-1))
     p, dp = np.exp(s - lse[:, None]), dout @ v.T
@@ -167,8 +167,9 @@ def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, m
         monkeypatch.setattr(module, "PARTS", parts)
         found = jax.jit(lambda *x: module.backward(*x, [MaskBlock(0, 0, 512, 512, -UNBOUNDED, 0)], TILE))(*given)
         grads = zip(found, (ds @ k, ds.T @ q, p.T @ dout), strict=True)
-        errors[parts] = max(max_relative_error(np.float64(one)[0, 0], other) for one, other in grads)
-    rounded = np.float64(jnp.asarray(ds, jnp.bfloat16))  # as the library multiplies it; the results are rounded too
+        errors[parts] = max(max_relative_error(np.asarray(one, np.float64)[0, 0], other) for one, other in grads)
+    # As the library multiplies it; the results are rounded too.
+    rounded = np.asarray(jnp.asarray(ds, jnp.bfloat16), np.float64)
     own = max(max_relative_error(rounded @ k, ds @ k), max_relative_error(rounded.T @ q, ds.T @ q))
     assert errors[2] <= own + 2**-9 < TOLERANCES["bfloat16"] < errors[1]
 

@@ -35,7 +35,7 @@ def dense(q, k, v, keep):
 @jax.jit
 def differentiated(q, k, v, keep, dout, dlse):
     """Of dense attention: (out, log-sum-exp), and the gradients of q, k and v."""
-    found, transpose = jax.vjp(lambda *x: dense(*x, keep), q, k, v)
+    found, transpose = jax.vjp(lambda q, k, v: dense(q, k, v, keep), q, k, v)
     return found, transpose((dout, dlse))
 
 
@@ -126,7 +126,8 @@ def test_weights_of_a_tile_are_computed_once(dtype: str) -> None:
     x, state = jnp.ones((1, 1, 512, 64), dtype), (jnp.zeros((1, 1, 512, 64)), *[jnp.zeros((1, 1, 512))] * 2)
     bands = [MaskBlock(0, 0, 512, 512, *BANDS["causal"])]
     forward = jax.jit(lambda x, state: kernels["xla"].load().forward(x, x, x, state, bands, Tile(128, 128)))
-    assert forward.lower(x, state).compile().as_text().count(" round-nearest-even(") == 3
+    text = forward.lower(x, state).compile().as_text()
+    assert text and text.count(" round-nearest-even(") == 3
 
 
 def test_no_matmul_of_a_cpu_reads_its_first_factor_turned() -> None:
@@ -136,6 +137,6 @@ def test_no_matmul_of_a_cpu_reads_its_first_factor_turned() -> None:
     assert jnp.array_equal(module.transpose_keys(keys), keys.T)
     x, row, bands = jnp.ones((1, 1, 600, 64)), jnp.ones((1, 1, 600)), [MaskBlock(0, 0, 600, 600, *BANDS["causal"])]
     backward = jax.jit(lambda x, row: module.backward(x, x, x, x, row, row, x, bands, Tile(300, 300)))
-    text = backward.lower(x, row).compile().as_text()
+    text = backward.lower(x, row).compile().as_text() or ""
     assert text.count("lhs_contracting_dims={1}") == 15  # five of a whole tile and of each of two boundary loops
     assert "lhs_contracting_dims={0}" not in text

@@ -35,8 +35,7 @@ ANY = st.text(st.characters(exclude_categories=()), max_size=12)  # half charact
 
 
 def case(**given: Any) -> JUnitCase:
-    usual = {"name": "n", "group": "g", "verdict": "PASS", "outcome": "passed", "message": "m"}
-    return JUnitCase(**(usual | given))
+    return replace(JUnitCase(name="n", group="g", verdict="PASS", outcome="passed", message="m"), **given)
 
 
 def read(path: Path) -> list[Any]:

@@ -10,6 +10,7 @@ from stripectl.analysis.accuracy.paper import speed_up_errors
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html import published_accuracy
 from stripectl.reporters.html.page import page_context
+from stripectl.results.case import Method
 from tests.reporters.test_report import LONG, made, run_of
 
 TPU = replace(LONG, dtype="bfloat16")
@@ -44,7 +45,7 @@ def test_a_dot_has_the_ratio_of_its_measurement() -> None:
         ("v5e:2x4", "compiled", 0),
     ],
 )
-def test_a_report_shows_the_devices_that_it_predicts_for(target: str, method: str, shown: int) -> None:
+def test_a_report_shows_the_devices_that_it_predicts_for(target: str, method: Method, shown: int) -> None:
     m = replace(made("zigzag", 1.0, method, TPU), target=read_target(target))
     found = page_context(run_of(m))["published"]
     assert [chart["subject"] for chart in found] == [target.partition(":")[0]] * shown

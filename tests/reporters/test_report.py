@@ -18,6 +18,7 @@ from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.html.measurements import BLANK
 from stripectl.reporters.html.page import content_hash, page_context, render
+from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import utf8
@@ -53,7 +54,7 @@ def plan_of(layout: str) -> str:
 
 
 def made(
-    layout: str, time_s: float, method: str = "measured", workload: Workload = FORWARD, **given: Any
+    layout: str, time_s: float, method: Method = "measured", workload: Workload = FORWARD, **given: Any
 ) -> Measurement:
     """A measurement of the kind that bench makes; a measured one has samples 1 % around its time."""
     if method == "measured":
@@ -215,18 +216,14 @@ def test_a_gain_above_its_bound_has_its_reason() -> None:
 
 
 def test_confidence_is_lower_the_less_is_known() -> None:
-    levels = [
-        page_context(run_of(*(made(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))))[
-            "first"
-        ]["confidence"].level
-        for method, given in (
-            ("measured", {}),
-            ("measured", {"ci95_s": (0.8, 1.2)}),
-            ("measured", {"ci95_s": None, "samples_s": (1.0,)}),
-            ("simulated", {"cost_source": {"source": "datasheet"}}),
-        )
-    ]
-    assert levels == [4, 3, 2, 1]
+    def level(method: Method, **given: Any) -> int:
+        both = (made(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))
+        return page_context(run_of(*both))["first"]["confidence"].level
+
+    assert level("measured") == 4
+    assert level("measured", ci95_s=(0.8, 1.2)) == 3
+    assert level("measured", ci95_s=None, samples_s=(1.0,)) == 2
+    assert level("simulated", cost_source={"source": "datasheet"}) == 1
 
 
 def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_save() -> None:
@@ -377,6 +374,7 @@ def test_every_chart_is_a_question_with_its_method_and_a_table(bench: Run) -> No
 
 def test_the_policy_lets_the_page_run_its_own_script_and_nothing_else(page_text: str) -> None:
     policy = next(attributes["content"] for _, attributes in Page(page_text).tags if attributes.get("http-equiv"))
+    assert policy
     script = page_text.partition("<script>")[2].partition("</script>")[0]
     style = page_text.partition("<style>")[2].partition("</style>")[0]
     assert f"script-src '{content_hash(script)}'" in policy

@@ -12,9 +12,10 @@ from stripectl.core.plan import read_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.placement import TorusLink, place_mesh
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.reporters.html.charts import section
+from stripectl.reporters.html.charts import Chart, ChartGroup, section
 from stripectl.reporters.html.page import DRAWINGS, page_context
 from stripectl.reporters.html.speedup import ABOVE_BOUND
+from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from tests.reporters.test_report import FORWARD, LONG, made, plan_of, run_of
@@ -32,7 +33,7 @@ def charts(part: str, *measurements: Measurement) -> list[dict[str, Any]]:
     return drawn
 
 
-def at(seq_len: int, layout: str, time_s: float, method: str = "compiled", **given: Any) -> Measurement:
+def at(seq_len: int, layout: str, time_s: float, method: Method = "compiled", **given: Any) -> Measurement:
     return made(layout, time_s, method, replace(TPU, seq_len=seq_len), **given)
 
 
@@ -254,10 +255,10 @@ def test_the_roof_is_that_of_the_hardware() -> None:
 
 
 def test_of_many_groups_those_of_the_longest_sequences_are_drawn() -> None:
-    groups = [{"title": str(n), "charts": [{"seq_len": n}] * 3} for n in (4, 1, 3, 2)]
+    groups: list[ChartGroup] = [{"title": str(n), "charts": [Chart(seq_len=n)] * 3} for n in (4, 1, 3, 2)]
     found = section("x", "X", "?", "", groups, "", (2, 2))
     assert [group["title"] for group in found["groups"]] == ["4", "3"]
-    assert (found["left_out"], found["groups"][0]["left_out"]) == (2, 1)
+    assert (found["left_out"], found["groups"][0].get("left_out")) == (2, 1)
 
 
 def test_steps_have_a_bar_a_plan_and_one_device_a_word() -> None:

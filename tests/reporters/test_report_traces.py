@@ -201,12 +201,14 @@ def test_a_huge_trace_is_cut_and_says_so() -> None:
     found = profile_content(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), indexed([]))
     assert len(found["devices"]["rows"]) <= MAX_TABLE_ROWS
     assert found["devices"]["left_out"] == 3000 - len(found["devices"]["rows"])
+    assert found["hops"]
     assert found["hops"]["table"]["left_out"] == 100 - MAX_TABLE_ROWS
     assert len(found["hops"]["names"]) == MAX_TABLE_ROWS
     assert found["axes"]["left_out"] == 1000 - MAX_TABLE_ROWS
     row = large(1, 1, 100_000)["timeline"]["devices"][0]
     wide = traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}})
     drawn = profile_content(wide, indexed([]))["timeline"]
+    assert drawn
     assert all(len(lane["parts"]) <= 500 for lane in drawn["lanes"])
 
 

@@ -184,7 +184,7 @@ def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
         KernelBundles(name, 1, tile=4000, boundary=4400, step=100, row=300, masked=True)
         for name in ("splash_mha_fwd_residuals", "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals")
     )
-    none = dict.fromkeys(("whole", "boundary", "row", "branch", "other"), 0.0)
+    none: dict[str, float] = dict.fromkeys(("whole", "boundary", "row", "branch", "other"), 0.0)
     program = CompiledProgram(cycles=dict.fromkeys(PASSES, none), bundles=bundles)
     found = entries_of(program, shape("512x512", kernel="splash"), Hardware.load("v5p"))
     assert found["forward"][:4] == (2050, 2250, 50, 150)

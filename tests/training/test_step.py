@@ -97,6 +97,7 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     got: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for each in found.compiled_program.collectives:
         if each.section != ATTENTION:
+            assert each.axis
             got[each.opcode, tuple(each.axis.split("+"))] += each.sent_bytes * each.times
     wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for (opcode, axes), nbytes in sent(workload, plan).items():
@@ -121,6 +122,7 @@ def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     assert found.status == "ok" and found.compiled_program and found.step_parts and found.cost_source, found.reason
     opcodes = {each.opcode for each in found.compiled_program.collectives if each.section == ATTENTION}
     assert opcodes >= {"all-gather"}
+    assert found.cost_source.softmax
     assert found.cost_source.source == found.cost_source.softmax.source == "estimated_cycles"
     assert found.cost_source.forward != found.cost_source.softmax.forward
     assert found.median_s == pytest.approx(sum(found.step_parts.values()))
@@ -138,8 +140,18 @@ def test_the_worse_of_two_kinds_of_layers_is_what_a_check_says(wrong: str, monke
 
 
 def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
-    sizes = {"hidden": 32, "feed_forward": 48, "layers": 8, "heads": 4, "kv_heads": 4, "head_dim": 8, "vocabulary": 56}
-    training = make_training(Model(name="tiny", attention="LLLS", **sizes), "lasp@ring=4,softmax=ring", seq_len=64)
+    model = Model(
+        name="tiny",
+        attention="LLLS",
+        hidden=32,
+        feed_forward=48,
+        layers=8,
+        heads=4,
+        kv_heads=4,
+        head_dim=8,
+        vocabulary=56,
+    )
+    training = make_training(model, "lasp@ring=4,softmax=ring", seq_len=64)
     jaxpr = jax.make_jaxpr(training.gradients)(training.definition[1], training.abstract_batch).jaxpr
     total: Counter[str] = Counter()
     for opcode, _, nbytes, times in transfers(jaxpr, training.plan):

@@ -109,22 +109,22 @@ def attention_rows() -> tuple[PublishedTime, ...]:
     return tuple(_row(each) for each in csv.DictReader(text))
 
 
-def _row(given: dict[str, str]) -> PublishedTime:
+def _row(columns: dict[str, str]) -> PublishedTime:
     return PublishedTime(
-        source=given["source"],
-        hardware=given["hardware"],
-        kernel=given["kernel"],
-        batch=int(given["batch"]),
-        q_len=int(given["q_len"]),
-        kv_len=int(given["kv_len"]),
-        heads=int(given["heads"]),
-        kv_heads=int(given["kv_heads"]),
-        head_dim=int(given["head_dim"]),
-        v_dim=int(given["v_dim"]),
-        mask="full" if given["mask"] == "full" else "causal",
-        passes=given["pass"],
-        tile=parse_tile(given["tile"]) if given["tile"] else None,
-        seconds=float(given["ms"]) / 1e3,
+        source=columns["source"],
+        hardware=columns["hardware"],
+        kernel=columns["kernel"],
+        batch=int(columns["batch"]),
+        q_len=int(columns["q_len"]),
+        kv_len=int(columns["kv_len"]),
+        heads=int(columns["heads"]),
+        kv_heads=int(columns["kv_heads"]),
+        head_dim=int(columns["head_dim"]),
+        v_dim=int(columns["v_dim"]),
+        mask="full" if columns["mask"] == "full" else "causal",
+        passes=columns["pass"],
+        tile=parse_tile(columns["tile"]) if columns["tile"] else None,
+        seconds=float(columns["ms"]) / 1e3,
     )
 
 

@@ -57,7 +57,7 @@ class CompiledSpeedUpAccuracy(NamedTuple):
 
 @cache
 def measured_rows() -> tuple[MeasuredRow, ...]:
-    found = []
+    found: list[MeasuredRow] = []
     for (hardware, model, tensor, ring, seq_len), (_, measured) in published_rows().items():
         if hardware == HARDWARE and measured is not None:
             mesh = f"ring={ring},tensor={tensor}"
@@ -92,9 +92,9 @@ def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> floa
 
 def compiled_errors() -> list[CompiledSpeedUpAccuracy]:
     """The errors with the tiles of each kernel."""
-    found = []
+    found: list[CompiledSpeedUpAccuracy] = []
     for tiles, as_paper in TILES.items():
-        off = []
+        off: list[float] = []
         for row in measured_rows():
             slow, fast = (compiled_step_s(row.model, row.seq_len, plan, as_paper) for plan in row.plans)
             off.append(slow / fast - row.measured)

@@ -87,7 +87,7 @@ def memory_errors() -> list[MemoryAccuracy]:
         if row.compiled:
             what = "training steps" if row.passes == STEP else "attention alone"
             groups.setdefault((what, read_target(row.target).hardware), []).append(row.ratio)
-    found = []
+    found: list[MemoryAccuracy] = []
     for (what, hardware), ratios in groups.items():
         logs = np.abs(np.log(ratios))
         near = sum(abs(ratio - 1) <= NEAR_SHARE for ratio in ratios)

@@ -24,7 +24,7 @@ import itertools
 import json
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from scipy.stats import kendalltau
 
@@ -82,7 +82,7 @@ def mesh_times() -> tuple[MeshTime, ...]:
 def published_plans() -> dict[Plan, dict[int, float]]:
     """Measured seconds of a step, by plan and tokens."""
     text = (data_folder("profiles") / "published" / "maxtext.csv").read_text().splitlines()
-    found = {}
+    found: dict[Plan, dict[int, float]] = {}
     for row in csv.DictReader(line for line in text if not line.startswith("#")):
         mesh = make_mesh({axis: int(row[axis]) for axis in ("ring", "ulysses")})
         lengths = (name for name in row if name.endswith("k"))
@@ -116,7 +116,7 @@ def in_maxtext(sent: StepTransfer) -> StepTransfer:
 
 def mesh_orders() -> list[MeshOrder]:
     """The order of the meshes at each length."""
-    found = []
+    found: list[MeshOrder] = []
     for seq_len in dict.fromkeys(cell.seq_len for cell in mesh_times()):
         alike = [cell for cell in mesh_times() if cell.seq_len == seq_len]
         apart = [
@@ -125,7 +125,7 @@ def mesh_orders() -> list[MeshOrder]:
             if max(a.measured, b.measured) >= (1 + MIN_DIFFERENCE) * min(a.measured, b.measured)
         ]
         right = sum((a.measured < b.measured) == (a.simulated < b.simulated) for a, b in apart)
-        tau: Any = kendalltau([cell.measured for cell in alike], [cell.simulated for cell in alike])
+        tau = kendalltau([cell.measured for cell in alike], [cell.simulated for cell in alike])
         pick, best = min(alike, key=lambda cell: cell.simulated), min(cell.measured for cell in alike)
         found.append(MeshOrder(seq_len, len(apart), right, float(tau.statistic), pick.measured / best - 1))
     return found

@@ -63,7 +63,7 @@ def paper_kernel() -> dict[str, PaperKernel]:
 
 def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
     """Every measured row, or the rows of one kind of device."""
-    found = []
+    found: list[SpeedUp] = []
     for (name, model, tensor, ring, seq_len), (_, measured) in published_rows().items():
         if measured is not None and hardware in (None, name):
             simulated = speed_up(name, model, tensor, ring, seq_len, paper_kernel()[name])

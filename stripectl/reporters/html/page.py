@@ -45,7 +45,17 @@ from stripectl.reporters.html import (
     times,
     workloads,
 )
-from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, WIDE, Chart, PageContext, Section, chart_table
+from stripectl.reporters.html.charts import (
+    NARROW,
+    PANEL,
+    SMALL_PANEL,
+    WIDE,
+    Chart,
+    ChartTable,
+    PageContext,
+    Section,
+    chart_table,
+)
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.terminal import footnotes, tables
@@ -216,9 +226,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     sections = [*(part.of_run(shown) for part in SECTIONS), history.of_run(past)]
     paired = pairs_of([each for each in sections if each["groups"]])
     traced = profiles.profile_sections(shown)
-    lacking = [{"title": each["title"], "why": each["absent"]} for each in sections if not each["groups"]]
-    if not traced["profiles"] and not traced["others"]["rows"]:
-        lacking.append({"title": profiles.TITLE, "why": profiles.ABSENT})
+    has_traces = bool(traced["profiles"] or traced["others"]["rows"])
     return {
         "id": run.id,
         "created": run_minute(run),
@@ -230,7 +238,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "cards_left_out": len(cards[workloads.MAX_DETAILS :]),
         "failures": failures(shown) if not found else [],
         "sections": {each["id"]: each | {"half": each["id"] in paired} for each in sections},
-        "lacking": lacking if shown else [],
+        "lacking": lacking_sections(sections, has_traces) if shown else [],
         "tables": measurements.measurement_tables(listed, shown),
         "unlisted": len(shown) - len(listed),
         "warnings": warnings_of(run),
@@ -240,19 +248,20 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "calibrations": (grounds := cost_source_facts(shown))[:MAX_COST_SOURCES],
         "calibrations_left_out": len(grounds[MAX_COST_SOURCES:]),
         "traces": traced,
-        "terms": GlossaryLinks(traced=bool(traced["profiles"] or traced["others"]["rows"])),
-        "compiled": chart_table(
-            TRANSFERS,
-            [row for m in shown for row in collective_rows(m)],
-            {*TRANSFERS} - {"sent each time", "times"},
-            most=MAX_LISTED_ROWS,
-        ),
+        "terms": GlossaryLinks(traced=has_traces),
+        "compiled": transfers_table(shown),
         "longest": [str(line) for line in footnotes.max_length_notes(shown)],
         "said": [str(line) for line in run_notes(run, shown)],
         "behind": measurements.measurement_details(listed, shown),
         "run_data": packed,
         "run_left_out": left_out,
     }
+
+
+def lacking_sections(sections: Sequence[Section], has_traces: bool) -> list[dict[str, str]]:
+    """The titles of sections that the run has no data for, and the reasons."""
+    lacking = [{"title": each["title"], "why": each["absent"]} for each in sections if not each["groups"]]
+    return lacking + [{"title": profiles.TITLE, "why": profiles.ABSENT}] * (not has_traces)
 
 
 def pairs_of(sections: Sequence[Section]) -> set[str]:
@@ -289,6 +298,12 @@ def check_rows(shown: Sequence[Measurement]) -> list[list[str]]:
 
 def _check(found: Check) -> list[str]:
     return [f"{found.max_rel_error:.1e}", f"{found.tolerance:.0e}", found.reference]
+
+
+def transfers_table(shown: Sequence[Measurement]) -> ChartTable:
+    """The transfers of all compiled plans."""
+    rows = [row for m in shown for row in collective_rows(m)]
+    return chart_table(TRANSFERS, rows, {*TRANSFERS} - {"sent each time", "times"}, most=MAX_LISTED_ROWS)
 
 
 def collective_rows(m: Measurement) -> list[list[str]]:

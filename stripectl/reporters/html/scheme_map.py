@@ -40,7 +40,7 @@ def scheme_map(contests: Sequence[SchemesByLength]) -> Chart:
         by_length.QUESTION,
         TITLE,
         [each.best.method for contest in contests for each in contest.lengths if each.best],
-        " ".join(f"{contest.workload.passes}: {by_length.answer_line(contest)}" for contest in contests),
+        " ".join(f"{contest.workload.passes}: {contest.answer}" for contest in contests),
         chart_table(COLUMNS, [(r["pass"], r["first"], r["last"], r["name"]) for r in regions], COLUMNS),
         "Regions end halfway between two lengths of the run. The table names the schemes of a tie.",
         regions=regions,

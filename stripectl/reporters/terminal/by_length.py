@@ -1,6 +1,5 @@
-"""The best scheme by length, in words and tables; the report shows the same."""
+"""The best scheme by length, in tables; the report shows the same."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.table import Table
@@ -9,7 +8,7 @@ from rich.text import Text
 from stripectl.analysis.by_length import LengthResult, SchemeResult, SchemesByLength, schemes_by_length
 from stripectl.core.method import METHODS
 from stripectl.core.plan import UNSHARDED
-from stripectl.core.workload import at_lengths, format_length
+from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import MARKS, fitted_table, memory_cell, spread_cell
 from stripectl.results.labels import METHOD_WORDS, plan_label, workload_label
 from stripectl.results.measurement import Measurement
@@ -19,7 +18,6 @@ QUESTION = "Which scheme wins at which length?"
 COLUMNS: tuple[str, ...] = ("tokens", "winner", "plan", "time", "margin", "memory", "next", "refused")
 TEXT_COLUMNS = ("tokens", "winner", "plan", "margin", "next", "scheme")
 MIN_COLUMNS = 5  # columns that are shown on any screen
-MAX_LEADERS = 3  # that are named; of more, their number
 MAX_REASON_CHARACTERS = 100  # characters of a reason
 EVERY_SCHEME = "to do this for the best plan of every scheme, try --mesh auto --refine"
 WHOLE = f"{UNSHARDED}: each sequence stays on one device; devices share only batch and heads"
@@ -36,7 +34,7 @@ def by_length_tables(measurements: Iterable[Measurement], width: int) -> list[Ta
         ]
         lacking = [name for rows, part in zip(tables, made, strict=True) for name in list(rows[0])[len(part.columns) :]]
         shown += [Text(""), Text(f"{QUESTION} {contest.workload.passes}, {workload_title(contest)}", style="bold")]
-        shown += [Text(f"  {answer_line(contest)}"), made[0], Text(""), made[1]]
+        shown += [Text(f"  {contest.answer}"), made[0], Text(""), made[1]]
         shown += [Text(f"  {line}") for line in (legend(contest), *matrix_notes(contest))]
         shown += [Text(f"  too narrow for: {', '.join(lacking)}", style="dim")] * bool(lacking)
     return shown + [Text("")] * bool(shown)
@@ -55,23 +53,6 @@ def workload_title(contest: SchemesByLength) -> str:
     """The workload with its shortest and its longest length, and the target."""
     first, last = (format_length(contest.lengths[at].seq_len) for at in (0, -1))
     return f"{workload_label(contest.workload, f'{first} to {last}')} on {contest.target}"
-
-
-def answer_line(contest: SchemesByLength) -> str:
-    """Which scheme wins where, in one sentence; neighbouring lengths with the same answer are merged."""
-    said = list[str]()
-    for leaders, group in itertools.groupby(contest.lengths, key=lambda each: each.leaders):
-        said.append(f"{_named(leaders)} {at_lengths([each.seq_len for each in group])}")
-    return f"{'; '.join(said)}."
-
-
-def _named(leaders: Sequence[str]) -> str:
-    if not leaders:
-        return "no plan has a time"
-    who = " or ".join(leaders)
-    if len(leaders) > MAX_LEADERS:
-        who = f"{leaders[0]} or one of {len(leaders) - 1} others"
-    return f"{who} (too close to tell)" if len(leaders) > 1 else who
 
 
 def winner_rows(contest: SchemesByLength) -> list[dict[str, str]]:
