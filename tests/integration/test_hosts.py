@@ -15,12 +15,14 @@ from stripectl.cli.multihost import find_hosts
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import cores, differing_parts
 from stripectl.results.run import Run
+from stripectl.workers import links
 from stripectl.workers.coordinator import Coordinator
 from stripectl.workers.follower import follow
 from stripectl.workers.hosts import COMPARED, HostFacts, HostLost, Hosts, free_address
+from stripectl.workers.secret import proof
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 from tests.robustness.test_faults import SMALL, alive, wait_for
-from tests.support.hosts import BENCH, ends, nobody
+from tests.support.hosts import BENCH, SECRET, ends, nobody
 from tests.support.network import NAMESPACES
 
 
@@ -50,30 +52,58 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "hosts") == ["run"]
 
 
-@pytest.mark.hosts
-def test_a_stranger_does_not_end_a_run(made, tmp_path: Path) -> None:
-    hosts = made(2)
-    processes = hosts.run([*BENCH, "--target", "cpu:2", "--output", "run"])
-    knock = f"""
-import socket, time
-for words in (b"GET / HTTP/1.1", bytes(2**20), b"[]"):
-    for _ in range(200):
-        try:
-            stranger = socket.create_connection({Hosts(hosts.coordinator, 2, 0).address!r}, 5)
-            break
-        except OSError:
-            time.sleep(0.1)
-    try:
+STRANGERS = """
+import asyncio, contextlib, socket, sys
+import grpc.aio
+from stripectl.workers import links
+
+async def visit(method, *contents):
+    async with grpc.aio.insecure_channel(sys.argv[1]) as channel:
+        call = channel.stream_stream(method)(wait_for_ready=True)
+        with contextlib.suppress(ConnectionError):
+            for content in contents:
+                await links.put(call, content) if content else await call.read()
+        while await links.next_message(call) is not None:
+            pass
+        assert await call.code() is not grpc.StatusCode.OK
+
+async def visits():
+    await visit(links.FOLLOW, b"no secret")
+    await visit(links.FOLLOW, bytes(32), b"", links.proof(b"a wrong secret of a stranger", links.FOLLOWER, bytes(64)))
+    await visit(links.FOLLOW, bytes(32), b"", bytes.fromhex(sys.argv[2]))
+    await visit(links.FOLLOW, bytes(2**30))
+    await visit("/stripectl.Hosts/Run")
+
+asyncio.run(asyncio.wait_for(visits(), 120))
+host, _, port = sys.argv[1].rpartition(":")
+for words in (b"GET / HTTP/1.1", bytes(2**20)):
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 5) as stranger:
         stranger.sendall(words)
         stranger.recv(100)
-    except OSError:
-        pass
 """
+
+
+@pytest.mark.hosts
+def test_strangers_are_refused_in_a_line_each_and_the_run_continues(made, tmp_path: Path) -> None:
+    hosts = made(2)
+    words = [*BENCH, "--target", "cpu:2", "--output", "run"]
+    first = hosts.command(0, words)
     within = hosts.network.within(1) if hosts.network else []
-    stranger = subprocess.run([*within, sys.executable, "-c", knock], capture_output=True, text=True, timeout=120)
-    assert stranger.returncode == 0, stranger.stderr
-    for code, _, said in ends(processes):
-        assert code == 0 and "Traceback" not in said, said
+    replayed = proof(SECRET.encode(), links.FOLLOWER, bytes(64))  # it was right for the nonces of another connection
+    command = [*within, sys.executable, "-c", STRANGERS, hosts.coordinator, replayed.hex()]
+    strangers = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert strangers.returncode == 0, strangers.stderr
+    (code, _, said), (other, *_) = ends([first, hosts.command(1, words)])
+    assert code == other == 0 and "Traceback" not in said, said
+    refused = [line for line in said.splitlines() if "refused a connection from" in line]
+    reasons = [line.rpartition(" because ")[2] for line in refused]
+    assert reasons == [
+        "it did not begin with the handshake of this run",
+        "it does not know the secret of this run",
+        "it does not know the secret of this run",
+        "it closed the connection before it proved that it knows the secret",
+        "it asked for an unknown method",
+    ]
 
 
 @pytest.fixture
