@@ -23,7 +23,7 @@ empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-slow test-all coverage check-gpu check-frameworks lint docs fuzz wheel sdist clean
+.PHONY: help bench test test-slow test-all coverage check-gpu faults check-frameworks lint docs fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -49,6 +49,9 @@ coverage: $(VENV)/dev    ## the quick tests, with the branches of each module th
 
 check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
 	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
+
+faults: $(VENV)/ray   ## the times after faults of hosts, in docs/how-to/many-hosts.md, in 20 minutes
+	$(BIN)/python -m tests.support.fault_times
 
 check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against published frameworks, and models against transformers
 	$(BIN)/python -m pytest -m frameworks tests/export/test_frameworks.py

@@ -1,26 +1,30 @@
 """The nodes of a Ray cluster as hosts: one command drives workers on all of them.
 
 An actor per node (`RayHost`) reserves the node's accelerators in a placement group. Ray carries requests and answers;
-pings of our own notice a node that is lost, because Ray itself notices a stopped node after about a minute.
+pings of our own notice a node that is lost, because Ray itself notices a stopped node after about a minute. Nothing
+here waits for Ray without a limit: where the head is gone, its functions wait for a minute, and its shutdown for ever.
 """
 
+import atexit
 import contextlib
 import math
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import VERSION
 from stripectl.util.files import printable
-from stripectl.workers.hosts import HostFacts, HostLost, Waiting, other_version
+from stripectl.workers.hosts import ANSWER_S, HostFacts, HostLost, Waiting, other_version
 from stripectl.workers.process import WorkerConfig
 from stripectl.workers.ray_host import RayHost
 
-PING_S, PING_TIMEOUT_S = 5.0, 20.0
+PING_S, PING_TIMEOUT_S = 2.0, 15.0
 RESERVE_S = 60.0  # for other programs to release the nodes
+RELEASE_S = 3.0  # half a second is usual
 SLICE, WORKER, TOPOLOGY = "ray.io/tpu-slice-name", "ray.io/tpu-worker-id", "ray.io/tpu-topology"  # labels of TPU nodes
 HEAD = "-head"  # the end of the resource that the first host of a TPU slice has, for programs that take the whole slice
 
@@ -108,7 +112,7 @@ class RayPeer:
     actor: Any
     found: HostFacts | None = None
     ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
-    ended: threading.Event = field(default_factory=threading.Event)
+    gone: "Future[None]" = field(default_factory=Future)  # has a result from when nothing waits for the host any more
 
     @property
     def facts(self) -> HostFacts:
@@ -125,34 +129,56 @@ class RayPeer:
     def lost(self) -> HostLost:
         return HostLost(f"{self.name} is gone", "Earlier results are saved; continue with --resume.")
 
-    def call(self, method: Any, *arguments: Any, limit_s: float | None = PING_TIMEOUT_S) -> Any:
+    def call(self, method: Any, *arguments: Any, limit_s: float | None = ANSWER_S) -> Any:
         """The answer of a method of the actor.
 
         Raises:
-            HostLost: it does not answer. Other errors: as its method raises.
+            HostLost: it does not answer, or the host is lost meanwhile. Other errors: as its method raises.
         """
-        if self.ended.is_set():
+        if self.gone.done():
             raise self.lost()
+        answer = future_answer(self.ray, method, arguments)
+        wait([answer, self.gone], limit_s, FIRST_COMPLETED)
         try:
-            return self.ray.get(method.remote(*arguments), timeout=limit_s)
+            if answer.done():
+                return answer.result()
         except self.ray.exceptions.RayTaskError as error:
             raise error.as_instanceof_cause() from None
         except (self.ray.exceptions.RayError, ConnectionError) as error:
-            self.ended.set()  # so that nothing else waits for this host
+            self.leave()
             raise self.lost() from error
+        self.leave()
+        raise self.lost()
 
     def watch(self) -> None:
         """Ping the actor until it does not answer, or until this host is closed."""
-        while not self.ended.wait(PING_S):
-            try:
+        with contextlib.suppress(HostLost):
+            while not wait([self.gone], PING_S).done:
                 self.call(self.actor.ping, limit_s=PING_TIMEOUT_S)
-            except HostLost:
-                self.ends[1].close()
+
+    def leave(self) -> None:
+        """End everything that waits for this host."""
+        with contextlib.suppress(InvalidStateError):
+            self.gone.set_result(None)
+        self.ends[1].close()
 
     def close(self) -> None:
-        self.ended.set()
-        for end in self.ends:
-            end.close()
+        self.leave()
+        self.ends[0].close()
+
+
+def future_answer(ray: Any, method: Any, arguments: Sequence[Any]) -> "Future[Any]":
+    """The later answer of an actor's method. A thread waits for it, because Ray itself may wait for a minute."""
+    answer: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(ray.get(method.remote(*arguments)))
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="ray call", daemon=True).start()
+    return answer
 
 
 @dataclass
@@ -212,9 +238,19 @@ class RayCluster:
     def __exit__(self, *exception: object) -> None:
         for peer in self.peers:
             peer.close()
-            self.ray.kill(peer.actor)
-        if self.group is not None:
-            self.ray.util.remove_placement_group(self.group)
+        releasing = threading.Thread(target=self._release, name="ray release", daemon=True)
+        releasing.start()
+        releasing.join(RELEASE_S)
+        if releasing.is_alive():  # the head is gone, and at its exit Ray would have this process wait for it
+            atexit.unregister(self.ray.shutdown)
+
+    def _release(self) -> None:
+        """Free the nodes, which takes a minute or more where the head is gone."""
+        with contextlib.suppress(self.ray.exceptions.RayError, ConnectionError):
+            for peer in self.peers:
+                self.ray.kill(peer.actor)
+            if self.group is not None:
+                self.ray.util.remove_placement_group(self.group)
         self.ray.shutdown()
 
     def _reserve(self) -> None:

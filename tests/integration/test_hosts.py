@@ -1,18 +1,12 @@
-"""One command on several hosts: real processes, in network namespaces of their own where the machine allows it, a link
-between them that can be cut."""
+"""One command on several hosts: real processes, in network namespaces where the machine allows it."""
 
-import itertools
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,131 +15,15 @@ from stripectl.cli.multihost import find_hosts
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import cores, differing_parts
 from stripectl.results.run import Run
+from stripectl.workers import links
 from stripectl.workers.coordinator import Coordinator
 from stripectl.workers.follower import follow
 from stripectl.workers.hosts import COMPARED, HostFacts, HostLost, Hosts, free_address
-from stripectl.workers.secret import TOKEN
+from stripectl.workers.secret import proof
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
-from tests.robustness.test_faults import SMALL, alive, children, wait_for
-
-SHAPE = ["--seqlen", "2k", "--heads", "1", "--head-dim", "16", "--tile", "128", "--pass", "forward", "--quiet"]
-BENCH = ["bench", "--method", "measured", *SHAPE]
-NETWORK = "10.77.0"
-SECRET = "a secret of this test, long enough"
-
-
-def nobody(there: int, count: int) -> None: ...
-
-
-def may_make_namespaces() -> bool:
-    try:
-        return not subprocess.run(["unshare", "-n", "-m", "-u", "true"], capture_output=True).returncode and bool(
-            shutil.which("ip")
-        )
-    except OSError:
-        return False
-
-
-NAMESPACES = may_make_namespaces()
-NETWORKS = itertools.count()  # a name for each: Linux removes a namespace and its links some time after it is told to
-
-
-@dataclass
-class Slice:
-    """So many hosts on this machine, a core each: with a network, a name, an /etc/hosts and a folder of runs of their
-    own where that can be, otherwise just processes."""
-
-    count: int
-    folder: Path
-    started: list["subprocess.Popen[str]"] = field(default_factory=list)
-    name: str = field(default_factory=lambda: f"s{os.getpid() % 100000}x{next(NETWORKS)}")
-
-    def __post_init__(self) -> None:
-        self.coordinator = free_address(f"{NETWORK}.1" if NAMESPACES else "127.0.0.1")
-
-    def connect(self) -> None:
-        if not NAMESPACES:
-            return
-        self.ip("link", "add", self.name, "type", "bridge")
-        self.ip("link", "set", self.name, "up")
-        names = [f"{NETWORK}.{host + 1} host{host}" for host in range(self.count)]
-        (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
-        for host in range(self.count):
-            space, outside = f"{self.name}n{host}", f"{self.name}v{host}"
-            self.ip("netns", "add", space)
-            self.ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
-            self.ip("link", "set", outside, "master", self.name, "up")
-            self.ip("-n", space, "addr", "add", f"{NETWORK}.{host + 1}/24", "dev", "eth0")
-            self.ip("-n", space, "link", "set", "eth0", "up")
-            self.ip("-n", space, "link", "set", "lo", "up")
-
-    def ip(self, *words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-    def slow(self, host: int, rate: str) -> None:
-        """Limit the bytes per second of a host's link, both ways."""
-        for space, device in (([], f"{self.name}v{host}"), (["-n", f"{self.name}n{host}"], "eth0")):
-            words = ["tc", *space, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate]
-            subprocess.run([*words, "burst", "32kbit", "latency", "400ms"], check=True, capture_output=True)
-
-    def cut(self, host: int) -> None:
-        """Pull the cable."""
-        self.ip("link", "set", f"{self.name}v{host}", "down")
-
-    def start(self, host: int, words: Sequence[str], variables: dict[str, str]) -> "subprocess.Popen[str]":
-        core = cores()[host % len(cores())]
-        command = ["taskset", "-c", str(core), sys.executable, "-m", "stripectl", *words]
-        if NAMESPACES:
-            own_disk = f"mkdir -p {self.folder}/run; mount -t tmpfs none {self.folder}/run;" if host else ""
-            prepared = f'hostname host{host}; mount --bind {self.folder}/hosts /etc/hosts; {own_disk} exec "$@"'
-            within = ["ip", "netns", "exec", f"{self.name}n{host}", "unshare", "-u", "-m", "bash", "-c", prepared, "-"]
-            command = [*within, *command]
-        self.started.append(
-            subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=os.environ | variables,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-        return self.started[-1]
-
-    def run(self, words: Sequence[str]) -> list["subprocess.Popen[str]"]:
-        """The same command on all of them."""
-        place = ["--coordinator", self.coordinator, "--num-processes", str(self.count)]
-        return [
-            self.start(host, [*words, *place, "--process-id", str(host)], {TOKEN: SECRET}) for host in range(self.count)
-        ]
-
-    def close(self) -> None:
-        for process in self.started:
-            process.kill()
-            process.communicate()
-        for host in range(self.count if NAMESPACES else 0):
-            subprocess.run(["ip", "netns", "del", f"{self.name}n{host}"], capture_output=True)
-        if NAMESPACES:
-            subprocess.run(["ip", "link", "del", self.name], capture_output=True)
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Iterator:
-    with ExitStack() as stack:
-
-        def make(count: int) -> Slice:
-            slice = Slice(count, tmp_path)
-            stack.callback(slice.close)
-            slice.connect()
-            return slice
-
-        yield make
-
-
-def ends(processes: Sequence["subprocess.Popen[str]"], limit_s: float = 240) -> list[tuple[int, str, str]]:
-    """(exit code, standard output, standard error) of each."""
-    said = [process.communicate(timeout=limit_s) for process in processes]
-    return [(process.returncode, *each) for process, each in zip(processes, said, strict=True)]
+from tests.robustness.test_faults import SMALL, alive, wait_for
+from tests.support.hosts import BENCH, SECRET, ends, nobody
+from tests.support.network import NAMESPACES
 
 
 @pytest.mark.hosts
@@ -174,118 +52,58 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "hosts") == ["run"]
 
 
-def sampling(processes: Sequence["subprocess.Popen[str]"], folder: Path) -> list[int]:
-    """Wait for the first measurement of a long run; the processes of workers by then."""
-    assert wait_for(lambda: (folder / "run" / "run.json").exists(), 120), [process.poll() for process in processes]
-    return [each for process in processes for each in children(process.pid)]
+STRANGERS = """
+import asyncio, contextlib, socket, sys
+import grpc.aio
+from stripectl.workers import links
 
+async def visit(method, *contents):
+    async with grpc.aio.insecure_channel(sys.argv[1]) as channel:
+        call = channel.stream_stream(method)(wait_for_ready=True)
+        with contextlib.suppress(ConnectionError):
+            for content in contents:
+                await links.put(call, content) if content else await call.read()
+        while await links.next_message(call) is not None:
+            pass
+        assert await call.code() is not grpc.StatusCode.OK
 
-LONG = [*BENCH, "--time-budget", "1h", "--layout", "contiguous", "--seqlen", "1k,64k", "--output", "run"]
-COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.full)])
+async def visits():
+    await visit(links.FOLLOW, b"no secret")
+    await visit(links.FOLLOW, bytes(32), b"", links.proof(b"a wrong secret of a stranger", links.FOLLOWER, bytes(64)))
+    await visit(links.FOLLOW, bytes(32), b"", bytes.fromhex(sys.argv[2]))
+    await visit(links.FOLLOW, bytes(2**30))
+    await visit("/stripectl.Hosts/Run")
 
-
-def long_run(count: int) -> list[str]:
-    return [*LONG, "--target", f"cpu:{count}"]
-
-
-@pytest.mark.hosts
-@COUNTS
-@pytest.mark.parametrize("gone", [0, 1])
-def test_a_host_that_is_killed_ends_the_others(gone: int, count: int, made, tmp_path: Path) -> None:
-    hosts = made(count)
-    processes = hosts.run(long_run(count))
-    workers = sampling(processes, tmp_path)
-    processes.pop(gone).kill()
-    for code, _, said in ends(processes):
-        assert code == 1 and said.count("\n") <= 2 and "is gone" in said and "Traceback" not in said, said
-    assert wait_for(lambda: not any(map(alive, workers)))
-    kept = Run.load(tmp_path / "run").measurements
-    assert kept and all(m.samples_s for m in kept if m.status == "ok")
-
-
-@pytest.mark.hosts
-@pytest.mark.skipif(not NAMESPACES, reason="only a network of their own can be cut")
-@COUNTS
-@pytest.mark.parametrize("cut", [0, 1])
-def test_a_host_whose_cable_is_pulled_ends_the_others(cut: int, count: int, made, tmp_path: Path) -> None:
-    hosts = made(count)
-    processes = hosts.run(long_run(count))
-    assert wait_for(lambda: all(len(children(process.pid)) for process in processes), 60)
-    hosts.cut(cut)
-    (code, _, said), *others = ends(processes)
-    assert code == 1 and re.search(rf"host {cut or r'[1-3]'} \(host\d\) is gone", said), said
-    assert all(code == 1 and ("host 0" in answer or "host 1" in answer) for code, _, answer in others), others
-
-
-@pytest.mark.hosts
-@COUNTS
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_host_that_hangs_ends_the_others(stopped: int, count: int, made, tmp_path: Path) -> None:
-    hosts = made(count)
-    processes = hosts.run(long_run(count))
-    sampling(processes, tmp_path)
-    hangs = processes.pop(stopped)
-    for each in (hangs.pid, *children(hangs.pid)):
-        os.kill(each, signal.SIGSTOP)
-    begun = time.monotonic()
-    others = ends(processes)
-    took, kept = time.monotonic() - begun, Run.load(tmp_path / "run").measurements
-    print(f"host {stopped} of {count} hangs: the others ended after {took:.0f} s: {others[0][2]}")
-    for code, _, said in others:
-        assert code == 1 and "Traceback" not in said and f"host {stopped}" in said and "is gone" in said, said
-    assert all(m.samples_s for m in kept if m.status == "ok")
-
-
-@pytest.mark.hosts
-@pytest.mark.skipif(not NAMESPACES, reason="only a network of their own can be slow")
-def test_a_slow_host_is_waited_for(made, tmp_path: Path) -> None:
-    hosts = made(2)
-    hosts.slow(1, "4mbit")
-    for code, _, said in ends(hosts.run([*BENCH, "--target", "cpu:2", "--layout", "contiguous", "--output", "run"])):
-        assert code == 0, said
-    assert {m.status for m in Run.load(tmp_path / "run").measurements} == {"ok"}
-
-
-@pytest.mark.hosts
-def test_a_host_that_comes_back_completes_the_run(made, tmp_path: Path) -> None:
-    words = [*BENCH, "--target", "cpu:2", "--seqlen", "1k,2k", "--layout", "contiguous,striped", "--output", "run"]
-    hosts = made(2)
-    processes = hosts.run([*words, "--min-samples", "40", "--time-budget", "20"])
-    sampling(processes, tmp_path)
-    processes[1].kill()
-    assert ends(processes[:1])[0][0] == 1
-    before = [str(m.plan) for m in Run.load(tmp_path / "run").measurements if m.status == "ok"]
-    for code, _, said in ends(made(2).run([*words, "--resume"])):
-        assert code == 0, said
-    after = Run.load(tmp_path / "run").measurements
-    assert {m.status for m in after} == {"ok"} and len(after) > len(before)
-    assert len({(str(m.plan), m.workload.seq_len) for m in after}) == len(after)
-
-
-@pytest.mark.hosts
-def test_a_stranger_does_not_end_a_run(made, tmp_path: Path) -> None:
-    hosts = made(2)
-    processes = hosts.run([*BENCH, "--target", "cpu:2", "--output", "run"])
-    knock = f"""
-import socket, time
-for words in (b"GET / HTTP/1.1", bytes(2**20), b"[]"):
-    for _ in range(200):
-        try:
-            stranger = socket.create_connection({Hosts(hosts.coordinator, 2, 0).address!r}, 5)
-            break
-        except OSError:
-            time.sleep(0.1)
-    try:
+asyncio.run(asyncio.wait_for(visits(), 120))
+host, _, port = sys.argv[1].rpartition(":")
+for words in (b"GET / HTTP/1.1", bytes(2**20)):
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 5) as stranger:
         stranger.sendall(words)
         stranger.recv(100)
-    except OSError:
-        pass
 """
-    within = ["ip", "netns", "exec", f"{hosts.name}n1"] if NAMESPACES else []
-    stranger = subprocess.run([*within, sys.executable, "-c", knock], capture_output=True, text=True, timeout=120)
-    assert stranger.returncode == 0, stranger.stderr
-    for code, _, said in ends(processes):
-        assert code == 0 and "Traceback" not in said, said
+
+
+@pytest.mark.hosts
+def test_strangers_are_refused_in_a_line_each_and_the_run_continues(made, tmp_path: Path) -> None:
+    hosts = made(2)
+    words = [*BENCH, "--target", "cpu:2", "--output", "run"]
+    first = hosts.command(0, words)
+    within = hosts.network.within(1) if hosts.network else []
+    replayed = proof(SECRET.encode(), links.FOLLOWER, bytes(64))  # it was right for the nonces of another connection
+    command = [*within, sys.executable, "-c", STRANGERS, hosts.coordinator, replayed.hex()]
+    strangers = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert strangers.returncode == 0, strangers.stderr
+    (code, _, said), (other, *_) = ends([first, hosts.command(1, words)])
+    assert code == other == 0 and "Traceback" not in said, said
+    refused = [line for line in said.splitlines() if "refused a connection from" in line]
+    reasons = [line.rpartition(" because ")[2] for line in refused]
+    assert reasons == [
+        "it did not begin with the handshake of this run",
+        "it does not know the secret of this run",
+        "it does not know the secret of this run",
+        "it closed the connection before it proved that it knows the secret",
+        "it asked for an unknown method",
+    ]
 
 
 @pytest.fixture

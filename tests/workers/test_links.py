@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from stripectl.errors import BadInput
+from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import VERSION
 from stripectl.workers import links, messages
 from stripectl.workers.coordinator import Coordinator
@@ -233,6 +233,8 @@ def test_without_a_secret_host_0_listens_on_loopback_alone(monkeypatch: pytest.M
         listening = [line[1].split(":") for line in lines if line[3] == "0A"]
         addresses = {address for address, at in listening if int(at, 16) == port}
         assert addresses and addresses <= LOOPBACK
+        with pytest.raises(Missing, match=f"Without a secret only this machine can connect: set {TOKEN} or"):
+            cluster.gather(lambda *_: None, 0.1)
         joins(cluster)
 
 
