@@ -4,7 +4,7 @@ For each pair of sides only the cheapest third side of those in the table is wor
 scores that is larger than every block in the table is not tried, because it may need more memory than a core has.
 """
 
-from stripectl.core.kernel import kernels
+from stripectl.core.kernel import MAX_TILE_ROWS, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
@@ -12,12 +12,14 @@ from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
 from stripectl.simulate.cost_tables import CostTable, table_of
 
+LARGEST = Tile(MAX_TILE_ROWS, MAX_TILE_ROWS)
 WORTH = 0.01  # of a cost: what another number than the usual must save
 
 
-def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> Tile:
+def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> Tile | None:
     """The tile with the third side that costs least; without one where the kernel's usual number does, or where the
-    table does not tell third sides apart."""
+    table does not tell third sides apart. None where a kernel multiplies the keys of a whole tile at once, and no block
+    of this tile is as small as those of the table."""
     kernel, table = kernels[plan.kernel], table_of(hardware.name)
     if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
         return tile
@@ -33,6 +35,9 @@ def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hard
     costs = {each: cost for each, own in shapes.items() if (cost := cost_of_scores(table, own, passes, masked=masked))}
     usual = cost_of_scores(table, shape, passes, masked=masked)
     best = min(costs, key=lambda each: (costs[each], each), default=tile)
+    whole = kernel.keys_at_once(LARGEST)[0] == LARGEST.block_kv
+    if whole and most and kernel.full_name(tile).scores_at_once > most:
+        return best if best in costs else None
     return best if usual and costs.get(best, usual) < usual * (1 - WORTH) else tile
 
 

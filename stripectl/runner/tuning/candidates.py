@@ -74,7 +74,7 @@ def searched_tiles(plan: Plan, workload: Workload, place: LocalTarget, passes: s
     hardware, first = place.target.hardware, known_tile(plan, workload, place, passes)
     default, *others = tiles_for(plan, workload, hardware.kind)
     found = (with_keys_at_once(tile, workload, plan, hardware, passes) for tile in (default, *others))
-    return list(dict.fromkeys([default, *([first.tile] if first else []), *found]))
+    return list(dict.fromkeys([default, *([first.tile] if first else []), *filter(None, found)]))
 
 
 def known_tile(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> KnownTile | None:
