@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stripectl.core.kernel import KnownTile
 from stripectl.core.layout import Tile
 from stripectl.core.workload import format_length
+from stripectl.util.json import JsonObject, is_mapping
 
 FOLDER = "data/autotuning"
 OPERATIONS = ("splash_attention", "flash_attention")
@@ -65,20 +66,22 @@ def winners(device_kinds: tuple[str, ...], passes: str) -> list[tuple[Shape, Til
     return [found for file in files if file.exists() for found in read_winners(json.loads(file.read_text()), passes)]
 
 
-def read_winners(content: Mapping[str, Mapping[str, Any]], passes: str) -> Iterator[tuple[Shape, Tile]]:
+def read_winners(content: Mapping[str, JsonObject], passes: str) -> Iterator[tuple[Shape, Tile]]:
     """The winners in a file: its keys are arguments, its values tiles with their timings, both as JSON."""
     suffix = ENDINGS[passes][1]
     names = [f"block_{side}{suffix}" for side in ("q", "kv")] + [f"block_kv{suffix}_compute"]
     for arguments, tiles in content.items():
         shape = read_shape(json.loads(arguments))
-        config: Mapping[str, Any] = json.loads(next(iter(tiles), "{}"))
-        if shape and all(config.get(name) for name in names):
-            yield shape, Tile(*(int(config[name]) for name in names))
+        config: JsonObject = json.loads(next(iter(tiles), "{}"))
+        sides = [side for name in names if (side := config.get(name)) and isinstance(side, int)]
+        if shape and len(sides) == len(names):
+            yield shape, Tile(*sides)
 
 
-def read_shape(arguments: Mapping[str, Any]) -> Shape | None:
+def read_shape(arguments: JsonObject) -> Shape | None:
     """The shape of a call; None where its mask is neither causal nor absent, or it has other parts."""
-    mask, parts = arguments.get("mask") or {}, ("bias", "segment_ids", "sinks", "paging_info", "attn_logits_soft_cap")
+    given, parts = arguments.get("mask"), ("bias", "segment_ids", "sinks", "paging_info", "attn_logits_soft_cap")
+    mask = given if is_mapping(given) else {}
     if mask.get("bool_mask") or any(arguments.get(part) for part in parts):
         return None
     limits = mask.get("causal_mask")

@@ -71,13 +71,13 @@ def backward_cases(
 def searched_tiles(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> list[Tile]:
     """The tiles of the kernel: the default first, then the tile of a published sweep, then others, each with its best
     third side."""
-    hardware, first = place.target.hardware, known_tile(plan, workload, place, passes)
+    hardware, first = place.target.hardware, tile_of_sweep(plan, workload, place, passes)
     default, *others = tiles_for(plan, workload, hardware.kind)
     found = (with_keys_at_once(tile, workload, plan, hardware, passes) for tile in (default, *others))
     return list(dict.fromkeys([default, *([first.tile] if first else []), *filter(None, found)]))
 
 
-def known_tile(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> KnownTile | None:
+def tile_of_sweep(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> KnownTile | None:
     """The tile of a published sweep with which the search of a pass begins, without the third side that the kernel
     takes by itself; None where there is none, or it does not fit into the plan's shards."""
     kernel, hardware = kernels[plan.kernel], place.target.hardware

@@ -27,7 +27,7 @@ from stripectl.runner.backends import Backends, LocalBackends, with_devices_foun
 from stripectl.runner.cases import bench_cases, compiling
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
-from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases, known_tile
+from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases, tile_of_sweep
 from stripectl.runner.tuning.evaluators import (
     CompilePlans,
     DatasheetOnly,
@@ -212,7 +212,7 @@ class TileSearches:
     def begins_at(self, plan: Plan, workload: Workload, passes: str) -> "Beginning":
         """The tile with which the search of a pass begins after the kernel's default, and its source."""
         given = self.tuning.tiles or (plan.tile if passes == "forward" else plan.backward)
-        found = None if given else known_tile(plan, workload, self.place, passes)
+        found = None if given else tile_of_sweep(plan, workload, self.place, passes)
         if found is None:
             return Beginning()
         return Beginning(found.tile, [Notice(f"start   {passes} tile {found.tile}: {found.source}")])
