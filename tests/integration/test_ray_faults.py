@@ -16,7 +16,7 @@ from stripectl.results.run import Run
 from stripectl.workers.hosts import LOST
 from tests.robustness.test_faults import alive, wait_for
 from tests.support.fault_times import BY_RAY, Record, timed
-from tests.support.hosts import BENCH, OTHER_PROGRAM, OTHER_VERSION, ends, long_run, sampling
+from tests.support.hosts import BENCH, OTHER_PROGRAM, OTHER_VERSION, ends, is_worker, long_run, sampling
 from tests.support.network import NAMESPACES, Network
 from tests.support.ray_nodes import RayNodes, descendants
 
@@ -144,7 +144,3 @@ def test_workers_end_with_the_command_that_is_killed(nodes: RayNodes) -> None:
     process.kill()
     process.communicate()
     assert wait_for(lambda: not any(map(alive, workers)))
-
-
-def is_worker(pid: int) -> bool:
-    return b"stripectl.cli.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()

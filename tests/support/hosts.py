@@ -47,6 +47,13 @@ def sampling(processes: Sequence["subprocess.Popen[str]"], folder: Path) -> list
     return [each for process in processes for each in children(process.pid)]
 
 
+def is_worker(pid: int) -> bool:
+    try:
+        return b"stripectl.cli.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended
+        return False
+
+
 @dataclass
 class Slice:
     """So many hosts on this machine, a core each: with a network, a name, an /etc/hosts and a folder of runs of their
