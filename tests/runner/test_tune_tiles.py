@@ -114,6 +114,15 @@ def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() ->
     assert searched_tiles(other, work, place, "backward") == tiles_for(other, work, "tpu")
 
 
+def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blocks_of_the_table(monkeypatch) -> None:
+    monkeypatch.setattr("stripectl.kernels.tokamax.why_not_installed", lambda: None)
+    place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/zigzag/tokamax@ring=4")
+    work = Workload(seq_len=2**18, heads=32, kv_heads=8, head_dim=128)
+    found = searched_tiles(plan, work, place, "forward")
+    assert {Tile(1024, 1024), Tile(2048, 2048, 512)} <= set(found) and Tile(2048, 2048) not in found
+    assert max(kernels["tokamax"].full_name(tile).scores_at_once for tile in found) == 2**20
+
+
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:
     place = LocalTarget(parse_target("v5p:8", None))
     work = Workload(seq_len=2**14, heads=2, kv_heads=2, head_dim=128)
