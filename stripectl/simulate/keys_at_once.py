@@ -19,7 +19,7 @@ WORTH = 0.01  # of a cost: what another number than the usual must save
 def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> Tile | None:
     """The tile with the third side that costs least; without one where the kernel's usual number does, or where the
     table does not tell third sides apart. None where a kernel multiplies the keys of a whole tile at once, and no block
-    of this tile is as small as those of the table."""
+    of this tile is as small as the blocks in the table."""
     kernel, table = kernels[plan.kernel], table_of(hardware.name)
     if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
         return tile
