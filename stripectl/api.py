@@ -23,7 +23,7 @@ from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import Plan
 from stripectl.errors import BadInput
 from stripectl.reporters.html import page
-from stripectl.reporters.terminal.tables import ProgressDisplay
+from stripectl.reporters.terminal.screen import ProgressDisplay
 from stripectl.results.backend import Event
 from stripectl.results.environment import environment
 from stripectl.results.run import Run

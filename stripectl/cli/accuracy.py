@@ -40,7 +40,7 @@ def command(rows: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
         return
-    from stripectl.reporters.terminal.tables import console
+    from stripectl.reporters.terminal.screen import console
 
     screen = console()
     for table in accuracy_tables(found):

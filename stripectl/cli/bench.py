@@ -38,7 +38,7 @@ def command(suite: Path | None, dry_run: bool, profile: bool, **given: Any) -> i
       stripectl bench --seqlen 64k --documents 4k,1k,16k --mask causal,sliding:4k
       stripectl bench examples/striped-attention-paper.yaml
     """
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.bench import dry_run_bench
     from stripectl.runner.options import RequestOptions
     from stripectl.runner.parse import check_count, parse_request

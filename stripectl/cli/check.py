@@ -81,7 +81,8 @@ def show_verdicts(judged: "Sequence[Judgement]", *, stderr: bool) -> None:
     from rich.text import Text
 
     from stripectl.reporters import claims as verdicts
-    from stripectl.reporters.terminal.tables import console, fitted_table
+    from stripectl.reporters.terminal.screen import console
+    from stripectl.reporters.terminal.tables import fitted_table
 
     screen = console(stderr=stderr)
     rows = [verdicts.claim_row(each) for each in judged]

@@ -75,7 +75,7 @@ def command(
       stripectl compare main.json branch.json --compare schedule
     """
     from stripectl.reporters.comparison import schedules_table, times_table
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.results.run import Run
 
     runs, threshold = (Run.load(base), Run.load(new)), parse_percent(max_regression or DEFAULT_MAX_REGRESSION[subject])
@@ -92,7 +92,8 @@ def command(
 def show_comparison(found: "ComparisonTable") -> None:
     """Print the table, and a line for each note."""
     from stripectl.reporters.comparison import MIN_COLUMNS
-    from stripectl.reporters.terminal.tables import console, fitted_table
+    from stripectl.reporters.terminal.screen import console
+    from stripectl.reporters.terminal.tables import fitted_table
     from stripectl.statistics.verdict import Verdict
 
     told = (

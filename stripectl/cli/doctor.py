@@ -12,7 +12,7 @@ from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, requirement, topo
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target
-from stripectl.reporters.terminal.tables import ProgressDisplay
+from stripectl.reporters.terminal.screen import ProgressDisplay
 from stripectl.results.environment import VERSION, cores, processor, version, warnings
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import WorkerGroup

@@ -88,7 +88,7 @@ def show_series(history: "History", options: SeriesOptions) -> None:
     from stripectl.analysis.metrics import METRICS
     from stripectl.analysis.series import series_of
     from stripectl.reporters.terminal.history import history_parts
-    from stripectl.reporters.terminal.tables import console
+    from stripectl.reporters.terminal.screen import console
 
     within = {name: value for name, value in (("plan", options.plan), ("target", options.target)) if value}
     equal = {name: value for name, value in (("pass", options.passes), ("method", options.method)) if value}

@@ -26,7 +26,7 @@ def command(kind: str | None) -> None:
       stripectl list schemes
       stripectl list targets | grep v5p
     """
-    from stripectl.reporters.terminal.tables import console
+    from stripectl.reporters.terminal.screen import console
 
     screen = console()
     for each in [kind] if kind else KINDS:

@@ -46,7 +46,7 @@ def run_on_ray(address: str, options: HostOptions, run: Callable[[], int]) -> in
         BadInput: no Ray cluster has this address, or there are options of hosts that join in another way.
     """
     from stripectl.cli.ray_connection import connect
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.workers.ray_cluster import RayCluster
 
     if address != "ray" and not address.startswith("ray://"):
@@ -101,7 +101,7 @@ def detect_hosts() -> "Hosts | None":
 
 def lead_run(hosts: "Hosts", quiet: bool, run: Callable[[], int]) -> int:
     """Run the command here, on host 0, with the devices of all hosts, and tell the others how it ended."""
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.workers.coordinator import Coordinator
 
     with Coordinator(hosts, functools.partial(click.echo, err=True)) as cluster:
@@ -121,7 +121,7 @@ def lead_run(hosts: "Hosts", quiet: bool, run: Callable[[], int]) -> int:
 
 def follow_run(hosts: "Hosts", quiet: bool) -> int:
     """Follow host 0's orders, and return its exit code."""
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.workers.follower import follow
 
     with ProgressDisplay(quiet) as reporter:

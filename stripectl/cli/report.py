@@ -56,7 +56,7 @@ def command(
       stripectl report run.json --history history
       stripectl report --format md > comment.md
     """
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.results.run import Run, file_of, newest_run
     from stripectl.util.files import write_atomically
 

@@ -38,7 +38,7 @@ def run_bench(
 ) -> int:
     """Run the requests, save and show all results however the run ends, and return the exit code."""
     from stripectl.profiling.profiler import Tracer
-    from stripectl.reporters.terminal.tables import ProgressDisplay, console
+    from stripectl.reporters.terminal.screen import ProgressDisplay, console
     from stripectl.runner.bench import bench
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
@@ -157,7 +157,7 @@ def write_outputs(run: "Run", folder: Path, output: OutputOptions, screen: "Cons
     """Write the report, add the run to its history, and print where the files are. Returns the error of a file that
     could not be written."""
     from stripectl.reporters.html.page import write_report
-    from stripectl.reporters.terminal.tables import ProgressDisplay, path_text
+    from stripectl.reporters.terminal.screen import ProgressDisplay, path_text
     from stripectl.results.history import History
     from stripectl.results.run import FILE
 

@@ -49,7 +49,7 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
     from stripectl.hardware.placement import place_mesh
     from stripectl.measure.device_pool import DevicePool
     from stripectl.reporters.terminal import topology
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.options import RequestOptions
     from stripectl.runner.parse import parse_hardware
 
@@ -69,7 +69,7 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
 def show_topology(wired: "MeshPlacement", here: int, sizes: "Model", saved: Path | None) -> None:
     """Print a target with a mesh on it, figure by figure."""
     from stripectl.reporters.terminal import topology
-    from stripectl.reporters.terminal.tables import console
+    from stripectl.reporters.terminal.screen import console
     from stripectl.util.units import NOTHING, in_unit, rate
 
     screen, known, machine = console(), wired.target, wired.target.hardware

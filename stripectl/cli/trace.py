@@ -80,7 +80,7 @@ def show_profile(path: Path, options: ReadOptions) -> int:
     from stripectl.profiling.folder import other_files, profile_files
     from stripectl.profiling.profiler import Tracer
     from stripectl.reporters.terminal.profile import profile_parts
-    from stripectl.reporters.terminal.tables import ProgressDisplay, console
+    from stripectl.reporters.terminal.screen import ProgressDisplay, console
     from stripectl.results.records import record_json
     from stripectl.runner.parse import parse_hardware
     from stripectl.workers.worker_group import interruptible

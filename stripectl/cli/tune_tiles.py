@@ -65,7 +65,7 @@ def command(strategy: str, dry_run: bool, **given: Any) -> int:
       stripectl tune-tiles --tile 256,512,1024,512x1024 --layout striped --pass forward
       stripectl tune-tiles --resume
     """
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.tuning.search import dry_run_tuning
 
     tuning, output = parse_tuning(RequestOptions.of(given), strategy), OutputOptions.of(given)
@@ -110,7 +110,7 @@ def with_newest_workload(request: "Request") -> "Request":
 
 def search_and_show(output: OutputOptions, tuning: "TileSearch") -> int:
     """Search, save and show all results however the search ends, and return the exit code."""
-    from stripectl.reporters.terminal.tables import ProgressDisplay, console
+    from stripectl.reporters.terminal.screen import ProgressDisplay, console
     from stripectl.results.backend import Notice
     from stripectl.runner.tuning.search import tune
     from stripectl.workers.hosts import raise_host_lost

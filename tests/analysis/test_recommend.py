@@ -28,7 +28,7 @@ from stripectl.export.integrations.python import snippet
 from stripectl.export.integrations.yaml import as_yaml, command_line
 from stripectl.hardware.target import read_target
 from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
-from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
+from stripectl.reporters.terminal.screen import UNLIMITED_COLUMNS
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Recommendation
 from stripectl.results.records import record_json

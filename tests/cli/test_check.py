@@ -72,7 +72,7 @@ def test_everything_is_written(folder: Path, capsys, monkeypatch) -> None:
 def test_a_narrow_screen_keeps_verdicts_and_claims(folder: Path, capsys, monkeypatch) -> None:
     from rich.console import Console
 
-    monkeypatch.setattr("stripectl.reporters.terminal.tables.console", lambda **_: Console(width=40))
+    monkeypatch.setattr("stripectl.reporters.terminal.screen.console", lambda **_: Console(width=40))
     run("check", str(written(folder / "claims.yaml", json.dumps({"claims": [BAD + " on this machine"]}))))
     shown = " ".join(capsys.readouterr().out.split())
     assert "FAIL" in shown and all(word in shown for word in BAD.split())

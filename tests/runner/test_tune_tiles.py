@@ -259,7 +259,7 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
     call = ["tune-tiles", "--target", "cpu:2", "--method", "simulated", "--quiet", "--output", "run", *shape]
     monkeypatch.setattr("stripectl.runner.tuning.evaluators.TimeTiles.calibrated", lambda self, case, coarse: coarse)
     with monkeypatch.context() as patched:
-        patched.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", interrupt)
+        patched.setattr("stripectl.reporters.terminal.screen.ProgressDisplay.say", interrupt)
         assert run(*call) == 130
     kept = json.loads(Path("run/run.json").read_text())["measurements"]
     assert len(kept) == 1 and kept[0]["cost_source"]["coarse"]["forward"]
@@ -293,14 +293,14 @@ def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: py
         if heard.startswith("sample 3"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", kill)
+    monkeypatch.setattr("stripectl.reporters.terminal.screen.ProgressDisplay.say", kill)
     assert run(*call) == 1
     before = found()
     assert 2 in map(len, before.values())  # whose worker was killed
-    monkeypatch.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", interrupt)
+    monkeypatch.setattr("stripectl.reporters.terminal.screen.ProgressDisplay.say", interrupt)
     assert run(*call, "--resume") == 130
     assert {plan: samples_s for plan, samples_s in found().items() if plan in before} == before
-    monkeypatch.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", lambda *_: None)
+    monkeypatch.setattr("stripectl.reporters.terminal.screen.ProgressDisplay.say", lambda *_: None)
     assert run(*call, "--resume") == 0
     after = found()
     assert all(after[plan][: len(samples_s)] == samples_s for plan, samples_s in before.items())

@@ -32,7 +32,7 @@ from stripectl.hardware.target import parse_target
 from stripectl.profiling.folder import profile_files
 from stripectl.profiling.session import Session
 from stripectl.reporters.terminal.profile import profile_parts
-from stripectl.reporters.terminal.tables import console
+from stripectl.reporters.terminal.screen import console
 from stripectl.results.profile import Profile
 from stripectl.results.records import read_record
 from stripectl.runner.parse import parse_duration, parse_flags, parse_turns

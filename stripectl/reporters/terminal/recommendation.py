@@ -10,7 +10,7 @@ from rich.text import Text
 
 from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.workload import format_length
-from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
+from stripectl.reporters.terminal.screen import UNLIMITED_COLUMNS
 from stripectl.results.labels import METHOD_WORDS, workload_label
 from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import times, with_interval
