@@ -1,6 +1,6 @@
 """Connections between hosts: gRPC streams of bytes, both ends of which know the secret of the run.
 
-gRPC limits messages to 64 KiB, and ends a connection whose other end answers no ping for 25 seconds. Longer content is
+gRPC limits messages to 64 KiB, and ends a connection whose other end answers no ping for 20 seconds. Longer content is
 sent in several messages.
 """
 
@@ -20,7 +20,7 @@ MAX_MESSAGE_BYTES = 2**16
 MAX_PART_BYTES = MAX_MESSAGE_BYTES - COUNTER_BYTES - PROOF_BYTES - 1
 MAX_CONTENT_BYTES = 2**20  # of an order or an answer: a worker's bytes are not collected here
 HANDSHAKE_S = 5.0
-PING_S, PING_TIMEOUT_S = 5, 20
+PING_S, PING_TIMEOUT_S = 5, 15
 OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_metadata_size", 2**13),

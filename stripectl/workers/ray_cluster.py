@@ -8,7 +8,9 @@ here waits for Ray without a limit: where the head is gone, its functions wait f
 import atexit
 import contextlib
 import math
+import os
 import socket
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
@@ -242,7 +244,7 @@ class RayCluster:
         releasing.start()
         releasing.join(RELEASE_S)
         if releasing.is_alive():  # the head is gone, and at its exit Ray would have this process wait for it
-            atexit.unregister(self.ray.shutdown)
+            atexit.register(end_process)
 
     def _release(self) -> None:
         """Free the nodes, which takes a minute or more where the head is gone."""
@@ -309,6 +311,13 @@ class RayCluster:
         peer = self.peers[host]
         peer.call(peer.actor.start, self.started, config)
         return RayWorker(peer, self.started)
+
+
+def end_process() -> None:
+    """End without Ray's own exit, as a command does that lost a host."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(HostLost.exit_code)
 
 
 def listed(bundle: Mapping[str, float]) -> str:

@@ -29,20 +29,18 @@ def timed(record: Record, fault: str, way: str) -> Iterator[None]:
     """Record the time that passes between a fault and the end of this block, by which the others have ended."""
     begun = time.monotonic()
     yield
-    record("fault", fault)
-    record("way", way)
-    record("seconds", round(time.monotonic() - begun, 1))
+    record("fault", f"{fault}|{way}|{time.monotonic() - begun:.1f}")
 
 
 def table(report: Path) -> str:
     """The recorded times of a JUnit report, in Markdown."""
     times: dict[str, dict[str, str]] = {}
     for case in ET.parse(report).iter("testcase"):
-        found = {each.get("name"): str(each.get("value")) for each in case.iter("property")}
-        if "fault" in found:
-            times.setdefault(found["fault"], {})[found["way"]] = f"{float(found['seconds']):.0f} s"
+        found = [str(each.get("value")) for each in case.iter("property") if each.get("name") == "fault"]
+        for fault, way, seconds in (each.split("|") for each in found):
+            times.setdefault(fault, {})[way] = f"{float(seconds):.0f} s"
     lines = [["fault", *WAYS], ["---"] * (1 + len(WAYS))]
-    lines += [[fault, *(by_way.get(way, "") for way in WAYS)] for fault, by_way in sorted(times.items())]
+    lines += [[fault, *(by_way.get(way, "n/a") for way in WAYS)] for fault, by_way in sorted(times.items())]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
