@@ -23,7 +23,6 @@ DEVICES = "--xla_force_host_platform_device_count=8"
 QUICK = (
     "--xla_backend_optimization_level=0",
     "--xla_cpu_parallel_codegen_split_count=1",
-    "--xla_disable_hlo_passes=simplify-while-loops,while-loop-invariant-code-motion,while-loop-constant-sinking",
     *(["--xla_cpu_use_fusion_emitters=false"] if compat.is_older("jaxlib", "0.11") else []),
 )
 FIRST = "PYTEST_XDIST_WORKER" not in os.environ  # the process that starts the others

@@ -285,7 +285,7 @@ def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, ca
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--pass", "step", "--heads", "4"], "needs a whole model"),
+        (["--pass", "step", "--heads", "4"], "cannot run a training step because --heads"),
         (["--layers", "2"], "Add --pass step"),
         (["--model", "linear-llama-1b-hybrid", "--pass", "forward"], "Add --pass step, or for one layer"),
         (["--pass", "step", "--model", "tnl-1b", "--plan", "lasp@ring=8,softmax=ring"], "Omit softmax=ring/xla"),
