@@ -53,20 +53,11 @@ RECORD_OF = {"v3": "v4", "h200": "h100", "b200": "h100", "gb200": "h100", "gb300
 MACHINES = ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 
 
-def main(names: list[str], tiles_stay: bool, recurrences: bool, tokamax: bool) -> None:
+def main(names: list[str], part: str) -> None:
     with CompilerPool(lambda *_: None) as compilers:
         for name in names:
-            hardware, left = Hardware.load(name), schedule_of(name)
-            if recurrences:
-                tabulate_chunks(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware))
-            elif tokamax:
-                tabulate_tokamax(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware))
-            elif tiles_stay:
-                path = FOLDER / f"{name}.yaml"
-                kept = path.read_text().partition(MADE_BY)[0]
-                path.write_text("\n".join([kept.rstrip(), *schedule_lines(name, left)]) + "\n")
-            else:
-                tabulate(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware), left)
+            hardware = Hardware.load(name)
+            PARTS[part](name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware))
 
 
 HOPS = "collective-permute"
@@ -105,14 +96,14 @@ def common(layouts: list[dict[str, float]]) -> dict[str, float]:
     return {key: min(each[key] for each in layouts) for key in sorted(keys)}
 
 
-def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], left: Schedule) -> None:
+def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
     """Write the table of a machine whose entries costs(shape) gives; shapes without costs are left out."""
     lines, made_by = list[str](), ""
     for kernel, tiles in TILES.items():
         found, compiler = kernel_lines(name, kernel, tiles, costs)
         lines, made_by = [*lines, *found], compiler or made_by
     if lines:
-        write(name, made_by, [*lines, *schedule_lines(name, left)])
+        write(name, made_by, [*lines, *schedule_lines(name, schedule_of(name))])
 
 
 def kernel_lines(
@@ -165,6 +156,13 @@ def tabulate_chunks(name: str, costs: Callable[[CostKey], PassCosts | None]) -> 
     path.write_text("\n".join([kept, *lines, mark]) + after)
 
 
+def tabulate_schedule(name: str, _: Callable[[CostKey], PassCosts | None]) -> None:
+    """Write what the schedules of a machine leave exposed, in place of what its table says; tiles stay."""
+    path = FOLDER / f"{name}.yaml"
+    kept = path.read_text().partition(MADE_BY)[0]
+    path.write_text("\n".join([kept.rstrip(), *schedule_lines(name, schedule_of(name))]) + "\n")
+
+
 MADE_BY = "# What the compiler's schedule leaves without tiles beside it"
 
 
@@ -207,6 +205,13 @@ kernels:
     print(f"{name}: {FOLDER / name}.yaml")
 
 
+PARTS = {
+    "all": tabulate,
+    "schedules": tabulate_schedule,
+    "recurrences": tabulate_chunks,
+    "tokamax": tabulate_tokamax,
+}
+
 if __name__ == "__main__":
     given = [each for each in sys.argv[1:] if not each.startswith("--")]
-    main(given or list(MACHINES), "--schedules" in sys.argv, "--recurrences" in sys.argv, "--tokamax" in sys.argv)
+    main(given or list(MACHINES), next((part for part in PARTS if f"--{part}" in sys.argv), "all"))

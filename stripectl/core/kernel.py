@@ -25,10 +25,6 @@ Capability = tuple[int, int]  # the compute capability of an NVIDIA GPU: 9.0 is 
 PAPER_TILES = (Tile(2048, 4096), Tile(2048, 2048))
 
 
-def no_known_tile(*_: Any) -> None:
-    return None
-
-
 def always_supported(*_: Any) -> None:
     """Nothing is unsupported."""
 
@@ -115,7 +111,7 @@ class Kernel:
     moved_bytes_per_element[pass] -> bytes that a call reads and writes in memory for each element of its queries,
         in addition to its tiles: for queries scaled beforehand and results merged afterwards.
     known_tile(workload, plan, device kinds, pass) -> the tile that published sweeps of a library found fastest for the
-        nearest shape, or None: where a search for tiles begins.
+        nearest shape, or None: where a search for tiles begins. None for kernels without such sweeps.
     query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
 
@@ -164,7 +160,7 @@ class Kernel:
     moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
     query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
-    known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] = no_known_tile
+    known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None
 
     @property
     def attention(self) -> str:

@@ -295,7 +295,8 @@ class Coordinator:
             return other_version(follower.name, said.stripectl)
         if said.count != self.hosts.count:
             each = f"--num-processes {said.count}, and host 0 with --num-processes {self.hosts.count}"
-            return f"cannot admit {follower.name} because it was started with {each}. Try one number on all hosts."
+            hint = "Try the same --num-processes on all hosts."
+            return f"cannot admit {follower.name} because it was started with {each}. {hint}"
         if not 0 < said.index < self.hosts.count:
             last = self.hosts.count - 1
             return (

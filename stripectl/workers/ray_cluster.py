@@ -26,7 +26,7 @@ from stripectl.workers.ray_host import RayHost
 
 PING_S, PING_TIMEOUT_S = 2.0, 15.0
 RESERVE_S = 60.0  # for other programs to release the nodes
-RELEASE_S = 3.0  # half a second is usual
+RELEASE_S, LOST_RELEASE_S = 60.0, 3.0  # half a second is usual; the head may be the host that is lost
 SLICE, WORKER, TOPOLOGY = "ray.io/tpu-slice-name", "ray.io/tpu-worker-id", "ray.io/tpu-topology"  # labels of TPU nodes
 HEAD = "-head"  # the end of the resource that the first host of a TPU slice has, for programs that take the whole slice
 
@@ -238,11 +238,12 @@ class RayCluster:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        lost = any(peer.gone.done() for peer in self.peers)
         for peer in self.peers:
             peer.close()
         releasing = threading.Thread(target=self._release, name="ray release", daemon=True)
         releasing.start()
-        releasing.join(RELEASE_S)
+        releasing.join(LOST_RELEASE_S if lost else RELEASE_S)
         if releasing.is_alive():  # the head is gone, and at its exit Ray would have this process wait for it
             atexit.register(end_process)
 

@@ -81,8 +81,8 @@ def tile_of_sweep(plan: Plan, workload: Workload, place: LocalTarget, passes: st
     """The tile of a published sweep with which the search of a pass begins, without the third side that the kernel
     takes by itself; None where there is none, or it does not fit into the plan's shards."""
     kernel, hardware = kernels[plan.kernel], place.target.hardware
-    found = kernel.known_tile(workload, plan, hardware.device_kinds, passes)
-    if found is None:
+    found = kernel.known_tile and kernel.known_tile(workload, plan, hardware.device_kinds, passes)
+    if not found:
         return None
     tile = kernel.shortest_name(found.tile)
     with_it = replace(plan, **{"tile" if passes == "forward" else "backward": tile})

@@ -8,10 +8,11 @@ from typing import Protocol
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Backend, Sampler, SamplingBackend, finals
 from stripectl.results.case import Case, Subject
 from stripectl.results.measurement import Measurement
-from stripectl.runner.tuning.candidates import TileSearch, why_not_run
+from stripectl.runner.tuning.candidates import TileSearch, tile_of_sweep, why_not_run
 from stripectl.runner.tuning.successive_halving import STRATEGIES, SearchOutcome
 
 SearchStream = Generator[Measurement, None, list[Measurement]]
@@ -23,9 +24,8 @@ TIE_WITHIN = 1.05  # times the best simulated time: a candidate within it is not
 class TileEvaluator(Protocol):
     """Evaluates candidates of one plan that differ in the tile of one pass."""
 
-    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
-        """Measurements as they are made; returns the final candidates, fastest first. If time or `--refine` limits how
-        many are made, the first candidate and the tile `begins` come before others."""
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
+        """Measurements as they are made; returns the final candidates, fastest first."""
         ...
 
 
@@ -80,7 +80,7 @@ class RunPlans:
     measured: SamplingBackend
     budget_s: float
 
-    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         sampler = self.measured.sampler(cases)
         outcome = yield from sample_candidates(self.tuning, sampler, cases, self.budget_s)
         sampler.release()
@@ -96,7 +96,7 @@ class TimeTiles:
     simulated: SamplingBackend
     budget_s: float
 
-    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         sampler, made = self.simulated.sampler(cases), list[Measurement]()
         outcome = yield from sample_candidates(self.tuning, sampler, cases, self.budget_s)
         sampler.release()
@@ -119,31 +119,30 @@ class TimeTiles:
 
 @dataclass
 class CompilePlans:
-    """Compiles a few candidates: the default, then the nearest to the best so far, except those slow by the
-    datasheet."""
+    """Compiles a few candidates: the default, the tile of a published sweep, then the nearest to the best so far,
+    except those slow by the datasheet."""
 
     tuning: TileSearch
+    place: LocalTarget
     on_paper: Backend
     compiled: Backend
 
-    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         few = self.tuning.refine_count
         guessed = [found for case in cases for found in finals(self.on_paper.run([case]))]
         yield from (guess for guess in guessed if guess.status == "ok")
         best = min((m.median_s for m in guessed if m.median_s), default=0.0)
-        hopeful = [
-            i
-            for i, m in enumerate(guessed)
-            if not m.median_s or m.median_s <= COMPILE_WITHIN * best or tile_of(cases[i], passes) == begins
-        ]
+        hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= COMPILE_WITHIN * best]
+        known = tile_of_sweep(cases[0].plan, cases[0].workload, self.place, passes)
+        published = [i for i, case in enumerate(cases) if known and tile_of(case, passes) == known.tile]
+        hopeful = list(dict.fromkeys([*hopeful[:1], *published, *hopeful]))
         if self.tuning.strategy == "exhaustive":
             few, hopeful = len(cases), list(range(len(cases)))
         tried, made = list[int](), list[Measurement]()
         while len(by_time(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
-            known = [i for i in left if tried and tile_of(cases[i], passes) == begins]
-            index = next(iter(known), None)
-            if index is None:
-                index = self.next_of(cases, passes, left, next(iter(by_time(made)), None))
+            waiting = [i for i in published if tried and i in left]
+            best_so_far = next(iter(by_time(made)), None)
+            index = waiting[0] if waiting else self.next_of(cases, passes, left, best_so_far)
             tried.append(index)
             made += finals(self.compiled.run([cases[index]]))
             yield made[-1]
@@ -178,7 +177,7 @@ class DatasheetOnly:
     simulated: Backend
     kind: str  # of hardware
 
-    def search(self, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
+    def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         made = list[Measurement]()
         for case in cases:
             made += finals(self.simulated.run([case]))

@@ -9,11 +9,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from stripectl.analysis.ranking import by_strongest_method, rankings
 from stripectl.core.layer_groups import join_plans, layer_groups
-from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
@@ -166,13 +165,6 @@ def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]
     yield from found.values()
 
 
-class Beginning(NamedTuple):
-    """The tile with which a search begins after the kernel's default, and the line that says why."""
-
-    tile: Tile | None = None
-    notices: Sequence[Notice] = ()
-
-
 @dataclass
 class TileSearches:
     """The searches of a command."""
@@ -195,27 +187,23 @@ class TileSearches:
                 yield from map(Measurement.of, forward)
                 continue
             evaluator = self.evaluator(forward)
-            begins = self.begins_at(plan, shape, "forward")
-            yield from begins.notices
-            ranked = yield from search(evaluator, forward, "forward", begins.tile)
+            yield from self.notices(forward, "forward")
+            ranked = yield from search(evaluator, forward, "forward")
             if ranked and "forward-backward" in passes:
                 first = next(case for case in forward if case.is_ready)
                 tile, usual = (each.plan.tiles["forward"] for each in (ranked[0], first))
                 backward = backward_cases(self.tuning, shape, plan, flags, self.place, tile)
-                begins = self.begins_at(replace(plan, tile=tile), replace(shape, passes="forward-backward"), "backward")
-                yield from begins.notices
-                yield from search(evaluator, backward, "backward", begins.tile)
+                yield from self.notices(backward, "backward")
+                yield from search(evaluator, backward, "backward")
                 if tile != usual:  # the baseline of a gain
                     default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]
                     yield from search(evaluator, default, "backward")
 
-    def begins_at(self, plan: Plan, workload: Workload, passes: str) -> "Beginning":
-        """The tile with which the search of a pass begins after the kernel's default, and its source."""
-        given = self.tuning.tiles or (plan.tile if passes == "forward" else plan.backward)
-        found = None if given else tile_of_sweep(plan, workload, self.place, passes)
-        if found is None:
-            return Beginning()
-        return Beginning(found.tile, [Notice(f"start   {passes} tile {found.tile}: {found.source}")])
+    def notices(self, cases: Sequence[Case], passes: str) -> Iterator[Notice]:
+        """The tile of a published sweep among the candidates of a pass, and its source."""
+        known = tile_of_sweep(cases[0].plan, cases[0].workload, self.place, passes)
+        if known and any(case.plan.tiles[passes] == known.tile for case in cases):
+            yield Notice(f"start   {passes} tile {known.tile}: {known.source}")
 
     @cached_property
     def wanted(self) -> list[TilesWanted]:
@@ -232,7 +220,7 @@ class TileSearches:
         here, measured = 0 < first.devices <= place.here, self.backends.measured(place)
         if compiling(request, place):
             on_paper = self.backends.simulated(replace(place, here=0, processes=None))
-            return CompilePlans(self.tuning, on_paper, self.backends.compiled(place))
+            return CompilePlans(self.tuning, place, on_paper, self.backends.compiled(place))
         if request.method == "measured":
             measured.prepare([first])
         if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
@@ -251,7 +239,7 @@ class TileSearches:
         return made is not None and RUNS * (made.median_s or 0.0) <= self.budget_s
 
 
-def search(evaluator: TileEvaluator, cases: Sequence[Case], passes: str, begins: Tile | None = None) -> SearchStream:
+def search(evaluator: TileEvaluator, cases: Sequence[Case], passes: str) -> SearchStream:
     """Refused candidates unchanged, the others by the evaluator; returns its final candidates, fastest first."""
     yield from (Measurement.of(case) for case in cases if not case.is_ready)
-    return (yield from evaluator.search([case for case in cases if case.is_ready], passes, begins))
+    return (yield from evaluator.search([case for case in cases if case.is_ready], passes))
