@@ -15,7 +15,8 @@ from stripectl.analysis.recommendation import recommend
 from stripectl.cli.ray_connection import connect
 from stripectl.errors import BadInput, Missing
 from stripectl.results.run import Run
-from stripectl.workers.ray_cluster import SLICE, TOPOLOGY, WORKER, RayCluster
+from stripectl.workers.ray_cluster import RayCluster
+from stripectl.workers.ray_nodes import SLICE, TOPOLOGY, WORKER
 from tests.integration.test_ci_examples import EXAMPLES, SMALL
 from tests.support.hosts import BENCH, Slice, ends, nobody
 from tests.support.ray_nodes import RAY, RayNodes

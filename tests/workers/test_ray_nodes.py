@@ -3,7 +3,7 @@
 import pytest
 
 from stripectl.errors import Missing
-from stripectl.workers.ray_cluster import SLICE, TOPOLOGY, WORKER, RayNode, choose_nodes
+from stripectl.workers.ray_nodes import SLICE, TOPOLOGY, WORKER, RayNode, choose_nodes
 
 
 def node(name: str, labels: dict[str, str] | None = None, **resources: float) -> RayNode:
