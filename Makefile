@@ -33,7 +33,7 @@ FORCE:
 bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and its report
 	$(BIN)/stripectl bench --seqlen 256k
 
-test: $(VENV)/dev     ## the quick tests, in 6 minutes
+test: $(VENV)/dev     ## the quick tests, in about 11 minutes on two cores
 	$(BIN)/python -m pytest $(QUICK)
 
 test-slow: $(VENV)/dev $(NEEDED)    ## the others, or PART="browser compilers" of them
@@ -50,7 +50,7 @@ coverage: $(VENV)/dev    ## the quick tests, with the branches of each module th
 check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
 	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
 
-faults: $(VENV)/ray   ## the times after faults of hosts, in docs/how-to/many-hosts.md, in 20 minutes
+faults: $(VENV)/ray   ## the times after faults of hosts, in docs/how-to/many-hosts.md
 	$(BIN)/python -m tests.support.fault_times
 
 check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against published frameworks, and models against transformers
