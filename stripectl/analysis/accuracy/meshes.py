@@ -61,9 +61,9 @@ class MeshTime(NamedTuple):
 
 
 class MeshOrder(NamedTuple):
-    """The order of a length's cells: pairs with different measured times, and those in the right order; pairs with
-    equal times, and such pairs that are predicted about equal; Kendall's tau; and how much longer the predicted best takes
-    than the measured best."""
+    """The order of a length's cells: the pairs with different measured times, and how many of them are in the right
+    order; the pairs with equal times, and how many of them are predicted about equal; Kendall's tau; and how much
+    longer the predicted best takes than the measured best."""
 
     seq_len: int
     pairs: int
