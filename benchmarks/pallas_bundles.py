@@ -1,7 +1,9 @@
 """Pallas kernels beside each other by the TPU compiler's schedule: cycles of 1024x1024 scores of a head.
 
-    python benchmarks/pallas_bundles.py tpu7x v6e v5p v5e      # Python 3.12 or newer with tokamax, for all kernels
-    python benchmarks/pallas_bundles.py --table                # the table of benchmarks/pallas_bundles.json
+    python benchmarks/pallas_bundles.py tpu7x v6e:128      # 5 minutes for each size of heads; or one size
+    python benchmarks/pallas_bundles.py --table            # the table of benchmarks/pallas_bundles.json
+
+Python 3.12 or newer with tokamax is needed for all kernels.
 
 Each tile is compiled as one small program (`simulate.cost_entries`), and needs no TPU. `pairs` are pairs of shards of
 16k rows: `earlier` without a mask, `self` causal, `later` striped attention's pair whose diagonal lies below the main
@@ -9,7 +11,6 @@ one; by the scores that are kept. The ends of rows count, and waiting is left ou
 of the core needs for a whole tile, and `matmuls` the cycles of its products at the peak rate of the matrix units.
 """
 
-import itertools
 import json
 import math
 import sys
@@ -111,13 +112,19 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def wanted(machines: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for text in machines:
+        machine, _, head_dim = text.partition(":")
+        yield from ((machine, each) for each in ([int(head_dim)] if head_dim else HEADS))
+
+
 def main(machines: Sequence[str]) -> None:
     rows = json.loads(RECORDS.read_text()) if RECORDS.exists() else []
     if machines == ["--table"]:
         print(table(rows))
         return
     with CompilerPool(lambda *_: None, cached=False) as compilers:
-        for machine, head_dim in itertools.product(machines, HEADS):
+        for machine, head_dim in wanted(machines):
             rows = [row for row in rows if (row["machine"], row["head_dim"]) != (machine, head_dim)]
             for kernel, tiles in TILES.items():
                 for tile in map(parse_tile, tiles):
