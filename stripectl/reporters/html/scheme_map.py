@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from stripectl.analysis.by_length import SchemesByLength
+from stripectl.analysis.by_length import QUESTION, SchemesByLength
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import (
     COLOURS,
@@ -23,7 +23,6 @@ from stripectl.reporters.html.charts import (
     tip_channel,
 )
 from stripectl.reporters.html.line_chart import TOKENS
-from stripectl.reporters.terminal import by_length
 
 TITLE = "Which scheme to use, by length"
 COLUMNS = ("pass", "from", "to", "scheme")
@@ -37,7 +36,7 @@ def scheme_map(contests: Sequence[SchemesByLength]) -> Chart:
     lengths = sorted({each.seq_len for contest in contests for each in contest.lengths})
     return chart(
         "regions",
-        by_length.QUESTION,
+        QUESTION,
         TITLE,
         [each.best.method for contest in contests for each in contest.lengths if each.best],
         " ".join(f"{contest.workload.passes}: {contest.answer}" for contest in contests),
