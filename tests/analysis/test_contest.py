@@ -16,7 +16,8 @@ from stripectl.cli.bench import command
 from stripectl.core.plan import UNSHARDED, parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
-from stripectl.reporters.html.page import page_context, render
+from stripectl.reporters.html.page import render
+from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.terminal.by_length import (
     by_length_tables,
     cell_words,

@@ -9,7 +9,7 @@ from stripectl.analysis.accuracy.meshes import mesh_times
 from stripectl.analysis.accuracy.paper import speed_up_errors
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html import published_accuracy
-from stripectl.reporters.html.page import page_context
+from stripectl.reporters.html.page_content import page_context
 from stripectl.results.case import Method
 from tests.reporters.test_report import LONG, made, run_of
 

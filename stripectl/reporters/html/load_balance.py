@@ -111,10 +111,7 @@ def draw(chart: Chart, width: int) -> str:
     most, rounds, devices = chart["most"], chart["rounds"], [device for device, _ in chart["rows"]]
     cell = max(MIN_CELL, min(MAX_CELL, (min(width, PANEL) - 50) // max(len(rounds), 1)))
     tall = min(cell, MAX_TALL)
-    places: dict[int, list[tuple[int, int]]] = {}
-    for down, (_, counts) in enumerate(chart["rows"]):
-        for across, count in enumerate(counts):
-            places.setdefault(count, []).append((across * cell + 1, down * tall + 1))
+    places = _places(chart, cell, tall)
     box = f"h{cell - 2}v{tall - 2}h{2 - cell}Z"
     marks = [
         {
@@ -148,6 +145,15 @@ def draw(chart: Chart, width: int) -> str:
     for when, ink in (("datum.dark", "var(--on-c1)"), ("!datum.dark", INK)):
         layers.append(text.transform_filter(when).mark_text(color=ink, fontSize=FONT_SIZE))
     return svg(alt.layer(*layers).properties(width=wide, height=high))
+
+
+def _places(chart: Chart, cell: int, tall: int) -> dict[int, list[tuple[int, int]]]:
+    """The corners of cells in pixels, by the number of tiles."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for down, (_, counts) in enumerate(chart["rows"]):
+        for across, count in enumerate(counts):
+            found.setdefault(count, []).append((across * cell + 1, down * tall + 1))
+    return found
 
 
 def _axis(names: Sequence[int], cell: int) -> alt.Axis:
