@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 
 from stripectl.core.kernel import kernels as catalogue
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, count_pairs, count_tiles
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
+from stripectl.core.mask_tiles import count_pairs, count_tiles
 from stripectl.core.plan import parse_tile
 from stripectl.errors import StripectlError
 from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernels
