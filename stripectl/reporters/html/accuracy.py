@@ -20,6 +20,7 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    plot,
     section,
     svg,
     tip,
@@ -154,9 +155,9 @@ def draw(chart: Chart, width: int) -> str:
         alt.X("x:Q", title=chart["axes"][0], scale=scale, axis=across),
         alt.Y("y:Q", title=chart["axes"][1], scale=scale, axis=up),
     )
-    line = alt.Chart(alt.Data(values=[{"x": end, "y": end} for end in ends])).encode(x=x, y=y)
-    marks = alt.Chart(alt.Data(values=chart["marks"])).encode(x=x, y=y)
-    bars = marks.transform_filter("isValid(datum.low)").encode(x=alt.X("low:Q"), x2="high:Q")
+    line = plot([{"x": end, "y": end} for end in ends]).encode(x=x, y=y)
+    marks = plot(chart["marks"]).encode(x=x, y=y)
+    bars = marks.transform_filter("isValid(datum.low)").encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     layers = [
         line.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1),
         bars.mark_rule(color=INK, strokeWidth=1.5),

@@ -9,7 +9,19 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, QUIET, Chart, ChartRow, MarkLook, svg, tip, tip_channel
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    INK,
+    QUIET,
+    Chart,
+    ChartRow,
+    MarkLook,
+    either,
+    plot,
+    svg,
+    tip,
+    tip_channel,
+)
 from stripectl.reporters.terminal.tables import MARKS, spread_cell
 from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement
@@ -66,9 +78,7 @@ def draw(chart: Chart, width: int) -> str:
     ends = [0.0, max(values, default=0.0) * 1.02 or 1.0]
     axis = alt.Axis(tickCount=5, labelFlush=False)
     value = alt.X("value:Q", title=chart["axis"], scale=alt.Scale(domain=ends, nice=False), axis=axis)
-    base = alt.Chart(alt.Data(values=bars)).encode(
-        y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
-    )
+    base = plot(bars).encode(y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0)))
     layers = [*_boxes(base, value, step), *_texts(base, width, step), *(_rule(rule, ends[1]) if rule else ())]
     return svg(alt.layer(*layers).properties(width=width - VALUE_PIXELS, height=alt.Step(step)))
 
@@ -76,15 +86,15 @@ def draw(chart: Chart, width: int) -> str:
 def _boxes(base: Any, value: alt.X, step: int) -> Iterator[Any]:
     """Bars, faint with a line at the end where times are predicted, with intervals and predictions."""
     thick = step - NAME_PIXELS
-    ink = alt.condition("datum.best", alt.value(COLOURS[0]), alt.value(QUIET))
-    full = alt.condition(RAN, alt.value(1), alt.value(0.5))
+    ink = either(alt.ColorValue, "datum.best", COLOURS[0], QUIET)
+    full = either(alt.FillOpacityValue, RAN, 1, 0.5)
     boxes = base.mark_bar(height=thick, yOffset=MIDDLE)
     yield boxes.encode(x=value, color=ink, fillOpacity=full, description=tip_channel())
     ends = base.transform_filter(f"!({RAN})").mark_tick(yOffset=MIDDLE, height=thick, thickness=2.5)
     yield ends.encode(x=value, color=ink)
     known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")
     intervals = known.mark_rule(yOffset=MIDDLE, strokeWidth=1.5, color=INK)
-    yield intervals.encode(x=alt.X("low:Q"), x2="high:Q")
+    yield intervals.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     diamonds = twins.mark_point(yOffset=MIDDLE, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1)
     yield diamonds.encode(x=alt.X("predicted:Q"))
 
@@ -94,16 +104,16 @@ def _texts(base: Any, width: int, step: int) -> Iterator[Any]:
     text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": width})
     above = NAME_PIXELS / 2 + 1 - step / 2
     bold = base.mark_text(dy=above, fontSize=12, **text, fontWeight="bold")
-    yield bold.transform_filter("datum.best").encode(text="name:N")
-    yield base.mark_text(dy=above, fontSize=12, **text).transform_filter("!datum.best").encode(text="name:N")
+    yield bold.transform_filter("datum.best").encode(text=alt.Text("name:N"))
+    yield base.mark_text(dy=above, fontSize=12, **text).transform_filter("!datum.best").encode(text=alt.Text("name:N"))
     words = base.mark_text(yOffset=MIDDLE, dx=7, align="left", fontSize=12, color=INK)
-    yield words.encode(x=alt.X("end:Q"), text="words:N")
+    yield words.encode(x=alt.X("end:Q"), text=alt.Text("words:N"))
 
 
 def _rule(rule: ChartRow, end: float) -> Iterator[Any]:
     """A value that applies to all bars, with its words above the first bar, on the side where there is room."""
-    limit = alt.Chart(alt.Data(values=[rule])).encode(x=alt.X("value:Q"))
+    limit = plot([rule]).encode(x=alt.X("value:Q"))
     yield limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3])
     far = rule["value"] > 0.55 * end
     side = MarkLook({"align": "right", "dx": -5} if far else {"align": "left", "dx": 5})
-    yield limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text="words:N")
+    yield limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text=alt.Text("words:N"))

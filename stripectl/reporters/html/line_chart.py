@@ -20,6 +20,8 @@ from stripectl.reporters.html.charts import (
     Chart,
     ChartRow,
     MarkLook,
+    either,
+    plot,
     svg,
     tip_channel,
 )
@@ -44,7 +46,7 @@ def draw(chart: Chart, width: int) -> str:
     colour, shape = _series_channels(chart["series"], width)
 
     def of(rows: Sequence[ChartRow]) -> Any:
-        return alt.Chart(alt.Data(values=list(rows))).encode(x=across)
+        return plot(rows).encode(x=across)
 
     points, crosses = (of(chart[kind]).encode(y=up, color=colour) for kind in ("points", "crosses"))
     layers = [*_curves(points, chart.get("focus") or "")]
@@ -53,7 +55,7 @@ def draw(chart: Chart, width: int) -> str:
     if chart["dotted"]:
         last = max(chart["dotted"], key=lambda row: (row["tokens"], row["value"]))
         named = MarkLook({"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK})
-        layers.append(of([last | {"words": "bound"}]).mark_text(**named).encode(y=up, text="words:N"))
+        layers.append(of([last | {"words": "bound"}]).mark_text(**named).encode(y=up, text=alt.Text("words:N")))
     layers += _points(points, colour, shape)
     layers.append(crosses.mark_point(size=55, strokeWidth=1.5).encode(shape=shape))
     layers.append(crosses.mark_text(text="✕", fontSize=13, fontWeight="bold"))
@@ -98,23 +100,27 @@ def _series_channels(series: Sequence[str], width: int) -> tuple[alt.Color, alt.
 
 def _curves(points: Any, focus: str) -> Iterator[Any]:
     """Lines through the points: solid where plans ran, dashed where times are predicted, and broad for the answer."""
-    broad = alt.condition(f"datum.series == {json.dumps(focus)}", alt.value(3), alt.value(1.6))
+    broad = either(alt.StrokeWidthValue, f"datum.series == {json.dumps(focus)}", 3, 1.6)
     for when, dash in ((RAN, [1, 0]), (f"!({RAN})", [6, 3])):
-        yield points.transform_filter(when).mark_line(strokeDash=dash).encode(detail="series:N", strokeWidth=broad)
+        yield (
+            points.transform_filter(when)
+            .mark_line(strokeDash=dash)
+            .encode(detail=alt.Detail("series:N"), strokeWidth=broad)
+        )
 
 
 def _points(points: Any, colour: alt.Color, shape: alt.Shape) -> Iterator[Any]:
     """Intervals and points: full where plans ran, empty where times are predicted."""
     bars = points.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5)
-    yield bars.encode(y=alt.Y("low:Q"), y2="high:Q")
-    fill = alt.condition(RAN, alt.value(1), alt.value(0))
+    yield bars.encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
+    fill = either(alt.FillOpacityValue, RAN, 1, 0)
     marks = points.mark_point(size=60, strokeWidth=1.8)
     yield marks.encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill, description=tip_channel())
 
 
 def _rule(rule: ChartRow, up: alt.Y) -> Iterator[Any]:
     """A value that applies to every length, with its words."""
-    line = alt.Chart(alt.Data(values=[rule])).encode(y=up)
+    line = plot([rule]).encode(y=up)
     yield line.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7)
     text = MarkLook({"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK})
-    yield line.mark_text(x=4, **text).encode(text="words:N")
+    yield line.mark_text(x=4, **text).encode(text=alt.Text("words:N"))

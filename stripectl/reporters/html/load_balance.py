@@ -20,6 +20,7 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    plot,
     section,
     svg,
 )
@@ -132,7 +133,7 @@ def draw(chart: Chart, width: int) -> str:
     x = alt.X("x:Q", title="round", scale=alt.Scale(domain=[0, wide], nice=False), axis=_axis(rounds, cell))
     y = alt.Y("y:Q", title="device", scale=alt.Scale(domain=[high, 0], nice=False), axis=_axis(devices, tall))
     shape = alt.Shape("path:N", scale=None)
-    cells = alt.Chart(alt.Data(values=marks)).encode(x=x, y=y, shape=shape)
+    cells = plot(marks).encode(x=x, y=y, shape=shape)
     full = MarkLook({"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]})
     idle = MarkLook({"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4})
     layers = [
@@ -141,7 +142,7 @@ def draw(chart: Chart, width: int) -> str:
         .encode(fillOpacity=alt.FillOpacity("share:Q", scale=None)),
         cells.transform_filter("datum.share == 0").mark_point(**idle),
     ]
-    text = alt.Chart(alt.Data(values=numbers)).encode(x=x, y=y, text="text:N")
+    text = plot(numbers).encode(x=x, y=y, text=alt.Text("text:N"))
     for when, ink in (("datum.dark", "var(--on-c1)"), ("!datum.dark", INK)):
         layers.append(text.transform_filter(when).mark_text(color=ink, fontSize=FONT_SIZE))
     return svg(alt.layer(*layers).properties(width=wide, height=high))

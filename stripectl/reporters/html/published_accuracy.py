@@ -25,6 +25,8 @@ from stripectl.reporters.html.charts import (
     MarkLook,
     chart,
     chart_table,
+    either,
+    plot,
     svg,
     tip,
     tip_channel,
@@ -203,20 +205,18 @@ def draw(chart: Chart, width: int) -> str:
 
     lanes = [{"low": 1 / NEAR, "ratio": 1, "high": NEAR, "order": kind["order"]} for kind in chart["kinds"]]
     ends_of_lanes = [row | {"end": row["y"] + 2 * HALF} for row in at(DOTS_AT - HALF, lanes)]
-    lane = alt.Chart(alt.Data(values=ends_of_lanes)).encode(y=down, y2="end:Q")
-    dots = alt.Chart(alt.Data(values=at(DOTS_AT, chart["dots"]))).mark_point(
+    lane = plot(ends_of_lanes).encode(y=down, y2=alt.Y2("end:Q"))
+    dots = plot(at(DOTS_AT, chart["dots"])).mark_point(
         color=COLOURS[0], fill=COLOURS[0], size=55, strokeWidth=1.5, opacity=0.8
     )
-    filled = alt.condition("datum.fitted", alt.value(0), alt.value(0.5))
+    filled = either(alt.FillOpacityValue, "datum.fitted", 0, 0.5)
     text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": wide})
     layers = [
-        lane.mark_rect(color=INK, opacity=0.1).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"),
+        lane.mark_rect(color=INK, opacity=0.1).encode(x=alt.X("low:Q", scale=scale), x2=alt.X2("high:Q")),
         lane.mark_rule(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=across),
         dots.encode(x=across, y=down, fillOpacity=filled, description=tip_channel()),
         *(
-            alt.Chart(alt.Data(values=at(pixels, chart["kinds"])))
-            .mark_text(**text, **look)
-            .encode(y=down, text=f"{name}:N")
+            plot(at(pixels, chart["kinds"])).mark_text(**text, **look).encode(y=down, text=alt.Text(f"{name}:N"))
             for name, pixels, look in (
                 ("name", NAME_AT, MarkLook({"fontWeight": "bold", "fontSize": 12})),
                 ("error", ERROR_AT, MarkLook({"fontSize": FONT_SIZE})),

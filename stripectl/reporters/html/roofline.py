@@ -23,8 +23,10 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    either,
     grouped_by,
     method_shape,
+    plot,
     section,
     svg,
     tip,
@@ -130,15 +132,15 @@ def draw(chart: Chart, width: int) -> str:
         axis=alt.Axis(tickCount=4, grid=False, format="~s"),
     )
     y = alt.Y("rate:Q", title=chart["axis"], scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=4, format="~g"))
-    below = alt.Chart(alt.Data(values=chart["roof"])).encode(x=x, y=y)
+    below = plot(chart["roof"]).encode(x=x, y=y)
     roof = below.mark_line(color=INK, strokeWidth=2)
-    ridge = alt.Chart(alt.Data(values=[chart["roof"][1]])).encode(x=x)
-    marks = alt.Chart(alt.Data(values=chart["marks"])).mark_point(size=80, strokeWidth=1.8, color=COLOURS[0])
+    ridge = plot([chart["roof"][1]]).encode(x=x)
+    marks = plot(chart["marks"]).mark_point(size=80, strokeWidth=1.8, color=COLOURS[0])
     marks = marks.encode(
         x=x,
         y=y,
-        fill=alt.value(COLOURS[0]),
-        fillOpacity=alt.condition("datum.method == 'measured'", alt.value(1), alt.value(0.25)),
+        fill=alt.FillValue(COLOURS[0]),
+        fillOpacity=either(alt.FillOpacityValue, "datum.method == 'measured'", 1, 0.25),
         shape=method_shape(),
         description=tip_channel(),
     )
