@@ -15,7 +15,7 @@ TABLED = {
 
 
 def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
-    """One for each set of tile costs, once; the costs of softmax layers beside linear layers are named as theirs."""
+    """One for each set of tile costs, once; costs of softmax layers in a hybrid model are marked."""
     said: dict[str, None] = {}
     for m in measurements:
         if m.cost_source is None:

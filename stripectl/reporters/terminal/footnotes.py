@@ -73,7 +73,7 @@ def search_notes(found: Iterable[SearchTable]) -> list[Text]:
 
 
 def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
-    """The published choice between passing queries and passing K/V, beside the comparison here."""
+    """The published choice between passing queries and passing K/V, and the comparison here."""
     return labelled("rule", [each.sentence for each in pass_comparisons(measurements)])
 
 
