@@ -52,7 +52,7 @@ def why_no_time(groups: Sequence[Sequence[Measurement]]) -> str:
 
 
 def margin_phrase(length: LengthResult) -> str:
-    """How much longer the next scheme takes than the winner; empty where there is none."""
+    """How much longer the next scheme takes than the winner; empty where no other scheme has a time."""
     name = length.runner_up
     if name is None or (ratio := length.cells[name].ratio) is None:
         return ""
