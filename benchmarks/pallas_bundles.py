@@ -21,7 +21,8 @@ from typing import Any
 
 from stripectl.compile.compiler import CHIPS, CompilerPool
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, MaskBlock, count_pairs
+from stripectl.core.layout import UNBOUNDED, MaskBlock
+from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import parse_tile
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware

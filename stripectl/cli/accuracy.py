@@ -113,6 +113,8 @@ def compiled_table(errors: "Sequence[CompiledSpeedUpAccuracy]", constants: "Pape
 
 
 def mesh_table(orders: "Sequence[MeshOrder]", cells: "Sequence[MeshTime]") -> "Table":
+    from stripectl.analysis.accuracy.meshes import rank_correlation
+
     numbers = (
         *("pairs 3 % apart", "in the right order", "nearer pairs", "predicted within 10 %"),
         *("Kendall's tau", "pick over best", "simulated / measured"),
@@ -122,7 +124,8 @@ def mesh_table(orders: "Sequence[MeshOrder]", cells: "Sequence[MeshTime]") -> "T
     for each in orders:
         ratios = sorted(cell.ratio for cell in cells if cell.seq_len == each.seq_len)
         counts = f"{each.seq_len // 1024}k", *map(str, (each.pairs, each.right, each.ties, each.near))
-        made.add_row(*counts, f"{each.tau:.2f}", f"{each.lost:+.1%}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
+        tau, ends = f"{rank_correlation(each.seq_len):.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        made.add_row(*counts, tau, f"{each.lost:+.1%}", ends)
     return made
 
 

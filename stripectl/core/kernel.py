@@ -11,7 +11,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from stripectl.core.layout import MaskBlock, Tile, TileCount, count_tiles
+from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.mask_tiles import TileCount, count_tiles
 from stripectl.util.files import Catalogue
 
 LANES = 128  # of a TPU's vector registers

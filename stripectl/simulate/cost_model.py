@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stripectl.core.layout import Tile, TileCount
+from stripectl.core.layout import Tile
+from stripectl.core.mask_tiles import TileCount
 from stripectl.hardware.links import Hops
 from stripectl.hardware.spread import Spread
 from stripectl.results.cost_source import FROM_DATASHEET, CostSource

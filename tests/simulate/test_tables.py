@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from stripectl.analysis.cost_sentences import cost_sentences
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan, read_plan
@@ -11,10 +12,8 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.reporters.terminal.footnotes import cost_source_notes
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.measurement import Measurement
-from stripectl.results.run import Run
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
 from stripectl.simulate.cost_tables import (
     PASSES,
@@ -219,5 +218,5 @@ def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
         method="simulated",
     )
     one = with_parts(one, cost_source=known | missing)
-    (line,) = cost_source_notes(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
-    assert str(line).endswith(missing["not_compiled"])
+    (line,) = cost_sentences([one])
+    assert line.endswith(missing["not_compiled"])
