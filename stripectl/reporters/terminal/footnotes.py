@@ -11,6 +11,7 @@ from stripectl.analysis.explanation import gathers_sentence
 from stripectl.analysis.lasp_or_lasp2 import chain_and_gather
 from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
+from stripectl.analysis.state_exchanges import state_exchanges
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.bounds import formula_lengths
 from stripectl.core.plan import Plan
@@ -185,7 +186,8 @@ def _rule(best: Mapping[str, Measurement]) -> str:
 
 def exchange_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """The better way to exchange states of linear attention, by length."""
-    return [Text(f"states  {line}") for line in chain_and_gather(measurements)]
+    found = list(measurements)
+    return [Text(f"states  {line}") for line in (*chain_and_gather(found), *state_exchanges(found))]
 
 
 MAX_PACKING_PLANS = 10  # in the line about packing, the most even first
