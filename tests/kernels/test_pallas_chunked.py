@@ -3,6 +3,7 @@ token. tests/compile/test_bundles.py compiles them for TPUs."""
 
 import itertools
 
+import jax
 import pytest
 
 from stripectl.core.kernel import kernels
@@ -11,13 +12,14 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.execute.program import PlanProgram
 from stripectl.execute.verification import TOLERANCES
 from stripectl.hardware.target import parse_target
 from stripectl.kernels.pallas_chunked import squares
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import Request
 from stripectl.simulate.simulation import simulate
-from tests.execute.test_counts import COUNTING
+from tests.execute.test_counts import COUNTING, jaxpr_bytes
 from tests.support.exact import relative_errors
 
 
@@ -67,6 +69,18 @@ def test_values_and_gradients_are_the_recurrences(text: str, change: dict) -> No
     plan = planned(text)
     work = workload(plan, **change)
     assert max(relative_errors(work, plan)) <= TOLERANCES[work.dtype]
+
+
+@pytest.mark.parametrize("scheme", ["lasp", "lasp2", "linear_scan"])
+def test_states_alone_are_sent_as_with_chunked(scheme: str) -> None:
+    """In the program as in the simulation, and as many bytes at any length."""
+    sent = []
+    for kernel, seq_len in (("pallas_chunked", 2**10), ("pallas_chunked", 2**12), ("chunked", 2**12)):
+        plan = parse_plan(f"{scheme}/contiguous/{kernel}@ring=4,tile=64")
+        work = workload(plan, seq_len=seq_len, decay="tnl", dtype="bfloat16")
+        sent.append(jaxpr_bytes(PlanProgram(work, plan, jax.devices())))
+        assert sent[-1] == simulate(work, plan, COUNTING).sent
+    assert sent[0] == sent[1] == sent[2] and sum(sent[0].values()) > 0
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "striped", "zigzag"])
