@@ -2,7 +2,8 @@
 
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed; tiles stay; GPUs too
-    python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of recurrences; all else stays
+    python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of linear attention; all else stays
+    python benchmarks/kernel_tables.py --decay v5p v5e  # of these, chunks with a constant decay
     python benchmarks/kernel_tables.py --bounded v5p  # forward tiles of pallas_bounded; all else stays
     python benchmarks/kernel_tables.py --tokamax tpu7x  # its kernel, with Python 3.12 or newer; all else stays
 
@@ -15,10 +16,12 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from stripectl.compile.compiler import CompilerPool
+from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
@@ -41,14 +44,15 @@ TOKAMAX_TILES = (
     *("2048x1024x512", "2048x2048x256", "2048x2048x512"),
 )
 HEADS = (64, 128, 256)
-RECURRENCES = {
-    "deltanet": ["128"],
-    "gdn": ["128"],
-    "kda": ["128"],
-    "gla": ["128"],
-    "mamba2": ["128", "128/64"],
-}  # heads
-CHUNKS = ("64x64", "128x128")
+RECURRENCES = {  # of a kernel, and the heads
+    ("pallas_gated", "deltanet"): ["128"],
+    ("pallas_gated", "gdn"): ["128"],
+    ("pallas_gated", "kda"): ["128"],
+    ("pallas_gated", "gla"): ["128"],
+    ("pallas_gated", "mamba2"): ["128", "128/64"],
+    ("pallas_chunked", CONSTANT): ["64", "128"],
+}
+CHUNKS = {"pallas_gated": ("64x64", "128x128"), "pallas_chunked": ("64x64", "128x128", "256x256")}
 RECORDS = Path(__file__).parent / "compiled"
 # Machines without recorded plans: whose schedules are theirs, by the same compiler.
 RECORD_OF = {"v3": "v4", "h200": "h100", "b200": "h100", "gb200": "h100", "gb300": "h100"}
@@ -151,24 +155,28 @@ def replace_kernel(name: str, kernel: str, tiles: Sequence[str], costs: Callable
     return made_by
 
 
-def tabulate_chunks(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
-    """Write the chunks of recurrences in the table of a machine, in place of those that it has."""
-    lines = list[str]()
-    for recurrence, sizes in RECURRENCES.items():
-        lines += [f"  pallas_gated/{recurrence}:", "    bfloat16:"]
+def tabulate_chunks(
+    name: str, costs: Callable[[CostKey], PassCosts | None], kernels: Sequence[str] = tuple(CHUNKS)
+) -> None:
+    """Write the chunks of linear attention in the table of a machine, in place of those that it has."""
+    lines, path = list[str](), FOLDER / f"{name}.yaml"
+    before, mark, after = path.read_text().partition(MADE_BY)
+    for (kernel, recurrence), sizes in RECURRENCES.items():
+        if kernel not in kernels:
+            continue
+        title = f"  {kernel}/{recurrence}:"
+        before = re.sub(f"{title}\n(    .*\n)+", "", before)
+        lines += [title, "    bfloat16:"]
         for heads in sizes:
             lines.append(f'      "{heads}":')
-            for text in CHUNKS:
-                known = costs(CostKey("pallas_gated", "bfloat16", read_heads(heads), parse_tile(text), recurrence))
+            for text in CHUNKS[kernel]:
+                known = costs(CostKey(kernel, "bfloat16", read_heads(heads), parse_tile(text), recurrence))
                 if known is None or len(known.by_pass) < len(PASSES):
-                    sys.exit(f"{name} {recurrence} {heads} {text}: not compiled")
+                    sys.exit(f"{name} {kernel} {recurrence} {heads} {text}: not compiled")
                 lines.append(f'        "{text}":')
                 lines += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
                 print(name, recurrence, heads, text, flush=True)
-    path = FOLDER / f"{name}.yaml"
-    before, mark, after = path.read_text().partition(MADE_BY)
-    kept = before.partition("  pallas_gated/")[0].rstrip()
-    path.write_text("\n".join([kept, *lines, mark]) + after)
+    path.write_text("\n".join([before.rstrip(), *lines, mark]) + after)
 
 
 def tabulate_schedule(name: str, _: Callable[[CostKey], PassCosts | None]) -> None:
@@ -224,6 +232,7 @@ PARTS = {
     "all": tabulate,
     "schedules": tabulate_schedule,
     "recurrences": tabulate_chunks,
+    "decay": partial(tabulate_chunks, kernels=("pallas_chunked",)),
     "tokamax": tabulate_tokamax,
     "bounded": tabulate_bounded,
 }

@@ -11,6 +11,7 @@ import pytest
 from stripectl.compile.compiler import CompilerPool
 from stripectl.core.kernel import kernels as catalogue
 from stripectl.core.layout import Tile
+from stripectl.core.linear_attention import CONSTANT
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernel, kernels
@@ -63,9 +64,10 @@ def test_a_ring_compiled_for_a_tpu_that_is_not_here(name: str, tmp_path: Path) -
 @pytest.mark.compilers
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu, the TPU compiler, is not installed")
 @pytest.mark.parametrize("machine", ["v5e", "v5p"])
-def test_chunks_of_a_recurrence_cost_what_the_table_says(machine: str) -> None:
+@pytest.mark.parametrize(("kernel", "recurrence"), [("pallas_gated", "mamba2"), ("pallas_chunked", CONSTANT)])
+def test_chunks_cost_what_the_table_says(kernel: str, recurrence: str, machine: str) -> None:
     hardware, table = Hardware.load(machine), table_of(machine)
-    shape = CostKey("pallas_gated", "bfloat16", Heads(128, 128), Tile(64, 64), "mamba2")
+    shape = CostKey(kernel, "bfloat16", Heads(128, 128), Tile(64, 64), recurrence)
     with CompilerPool(lambda *_: None, cached=False) as compilers:
         made = compilers.compiled_costs(shape, hardware)
     shipped = table and table.costs(shape)
