@@ -35,7 +35,7 @@ def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | 
     if known.source == CostOrigin.NONE:
         yield f"no time: {known.left_out}"
     elif known.source == CostOrigin.MEASURED_TILE:
-        yield f"{_timed_tiles(known)}; {_hop(known)}"
+        yield f"{plan.kernel} {_timed_tiles(known)}; {_hop(known)}"
     elif known.source == CostOrigin.DATASHEET:
         speed = rate(known.flops_per_s, "FLOP/s")
         yield f"tiles from the datasheet, {known.rate_is} {speed}; {_hop(known)}{why}"
@@ -44,7 +44,7 @@ def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | 
         each = f"{duration(known.layer_s)} per layer"
         yield f"steps of {known.layers} layers from {few} and {many} that ran interleaved: {each}"
     elif known.source in TABLED and known.forward:
-        yield f"{_tabled_tiles(known, tile, compiler)}; {_hop(known)}{why}"
+        yield f"{plan.kernel} {_tabled_tiles(known, tile, compiler)}; {_hop(known)}{why}"
         for each in known.disagrees:
             figures = f"{each.program_cycles:,.0f} cycles in its program, {each.table_cycles:,.0f} in the table"
             yield f"{plan}: a {each.tile} tile, {each.passes}: {figures}"

@@ -111,8 +111,9 @@ def why_so_fast(m: Measurement, run: MeasurementSet) -> str | None:
             mine, theirs = m.plan, alone.plan
             why = "which masks more, and visits dead tiles"
             if not same_tiles(m, alone):
-                own = "" if mine.kernel == theirs.kernel else f"{theirs.kernel} "
-                why = f"which has {own}tiles of {tile_text(theirs)}, not {tile_text(mine)}"
+                why = f"which has {tile_text(theirs)}, not {tile_text(mine)}"
+                if mine.kernel != theirs.kernel:
+                    why = f"which has {theirs.kernel} with {tile_text(theirs)}, not {mine.kernel}"
             return f"{times(gain)} as fast as one device, {why}"
     found, bound = over_contiguous(m, run), attention_bound(m)
     if found and bound and bound * (1 + BOUND_SLACK) < found[0] <= found[1] * (1 + BOUND_SLACK):
@@ -123,4 +124,4 @@ def why_so_fast(m: Measurement, run: MeasurementSet) -> str | None:
 
 def tile_text(plan: Plan) -> str:
     own = f" (backward {plan.backward})" if plan.backward and plan.backward != plan.tile else ""
-    return f"{plan.tile}{own}"
+    return f"tiles of {plan.tile}{own}"

@@ -68,7 +68,7 @@ def test_sixteen_devices_are_not_twenty_times_as_fast_as_one() -> None:
     assert "16 devices are 20.00x as fast as one" in str(why_implausible(fast, indexed([alone, fast])))
     other = replace(fast, plan=read_plan(str(fast.plan).replace("1024x1024", "512x512")))
     assert why_implausible(other, indexed([alone, other])) is None
-    assert "which has tiles of 1024x1024, not 512x512" in str(why_so_fast(other, indexed([alone, other])))
+    assert "which has tiles of 1024x1024, not tiles of 512x512" in str(why_so_fast(other, indexed([alone, other])))
 
 
 def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:
