@@ -2,7 +2,9 @@
 
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed; tiles stay; GPUs too
-    python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of recurrences; all else stays
+    python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of linear attention; all else stays
+    python benchmarks/kernel_tables.py --decay v5p v5e  # of these, chunks with a constant decay
+    python benchmarks/kernel_tables.py --bounded v5p  # forward tiles of pallas_bounded; all else stays
     python benchmarks/kernel_tables.py --tokamax tpu7x  # its kernel, with Python 3.12 or newer; all else stays
 
 Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`). What schedules leave
@@ -14,10 +16,12 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from stripectl.compile.compiler import CompilerPool
+from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
@@ -30,6 +34,7 @@ TILES = {
         *("512x512", "1024x512", "1024x1024", "1024x1024x256", "1024x1024x1024"),
         *("1024x2048", "1024x2048x2048", "2048x2048"),
     ],
+    "pallas_bounded": ["512x512", "1024x512", "1024x1024", "1024x1024x1024"],
     "splash": ["512x512", "512x1024", "1024x1024"],
     "xla": ["1024x1024", "1024x2048", "2048x2048", "2048x4096", "4096x4096"],
 }
@@ -39,14 +44,15 @@ TOKAMAX_TILES = (
     *("2048x1024x512", "2048x2048x256", "2048x2048x512"),
 )
 HEADS = (64, 128, 256)
-RECURRENCES = {
-    "deltanet": ["128"],
-    "gdn": ["128"],
-    "kda": ["128"],
-    "gla": ["128"],
-    "mamba2": ["128", "128/64"],
-}  # heads
-CHUNKS = ("64x64", "128x128")
+RECURRENCES = {  # of a kernel, and the heads
+    ("pallas_gated", "deltanet"): ["128"],
+    ("pallas_gated", "gdn"): ["128"],
+    ("pallas_gated", "kda"): ["128"],
+    ("pallas_gated", "gla"): ["128"],
+    ("pallas_gated", "mamba2"): ["128", "128/64"],
+    ("pallas_chunked", CONSTANT): ["64", "128"],
+}
+CHUNKS = {"pallas_gated": ("64x64", "128x128"), "pallas_chunked": ("64x64", "128x128", "256x256")}
 RECORDS = Path(__file__).parent / "compiled"
 # Machines without recorded plans: whose schedules are theirs, by the same compiler.
 RECORD_OF = {"v3": "v4", "h200": "h100", "b200": "h100", "gb200": "h100", "gb300": "h100"}
@@ -128,32 +134,49 @@ def kernel_lines(
 
 def tabulate_tokamax(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
     """Write the tiles of tokamax's kernel in the table of a machine, and their compiler, in place of those it has."""
-    lines, made_by = kernel_lines(name, "tokamax", TOKAMAX_TILES, costs)
+    made_by = replace_kernel(name, "tokamax", TOKAMAX_TILES, costs)
     path = FOLDER / f"{name}.yaml"
     head, mark, rest = path.read_text().partition("kernels:\n")
     head = re.sub("compilers: .*\n", "", head)
-    own = re.compile("  tokamax:\n(    .*\n)+")
-    path.write_text(f"{head}compilers: {{tokamax: {made_by}}}\n{mark}" + "\n".join([*lines, ""]) + own.sub("", rest))
+    path.write_text(f"{head}compilers: {{tokamax: {made_by}}}\n{mark}{rest}")
 
 
-def tabulate_chunks(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
-    """Write the chunks of recurrences in the table of a machine, in place of those that it has."""
-    lines = list[str]()
-    for recurrence, sizes in RECURRENCES.items():
-        lines += [f"  pallas_gated/{recurrence}:", "    bfloat16:"]
+def tabulate_bounded(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
+    """Write the tiles of pallas_bounded in the table of a machine, in place of those it has."""
+    replace_kernel(name, "pallas_bounded", TILES["pallas_bounded"], costs)
+
+
+def replace_kernel(name: str, kernel: str, tiles: Sequence[str], costs: Callable[[CostKey], PassCosts | None]) -> str:
+    """Write the tiles of a kernel in the table of a machine, in place of those it has; returns the compiler."""
+    lines, made_by = kernel_lines(name, kernel, tiles, costs)
+    path, own = FOLDER / f"{name}.yaml", re.compile(f"  {kernel}:\n(    .*\n)+")
+    head, mark, rest = path.read_text().partition("kernels:\n")
+    path.write_text(head + mark + "\n".join([*lines, ""]) + own.sub("", rest))
+    return made_by
+
+
+def tabulate_chunks(
+    name: str, costs: Callable[[CostKey], PassCosts | None], kernels: Sequence[str] = tuple(CHUNKS)
+) -> None:
+    """Write the chunks of linear attention in the table of a machine, in place of those that it has."""
+    lines, path = list[str](), FOLDER / f"{name}.yaml"
+    before, mark, after = path.read_text().partition(MADE_BY)
+    for (kernel, recurrence), sizes in RECURRENCES.items():
+        if kernel not in kernels:
+            continue
+        title = f"  {kernel}/{recurrence}:"
+        before = re.sub(f"{title}\n(    .*\n)+", "", before)
+        lines += [title, "    bfloat16:"]
         for heads in sizes:
             lines.append(f'      "{heads}":')
-            for text in CHUNKS:
-                known = costs(CostKey("pallas_gated", "bfloat16", read_heads(heads), parse_tile(text), recurrence))
+            for text in CHUNKS[kernel]:
+                known = costs(CostKey(kernel, "bfloat16", read_heads(heads), parse_tile(text), recurrence))
                 if known is None or len(known.by_pass) < len(PASSES):
-                    sys.exit(f"{name} {recurrence} {heads} {text}: not compiled")
+                    sys.exit(f"{name} {kernel} {recurrence} {heads} {text}: not compiled")
                 lines.append(f'        "{text}":')
                 lines += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
                 print(name, recurrence, heads, text, flush=True)
-    path = FOLDER / f"{name}.yaml"
-    before, mark, after = path.read_text().partition(MADE_BY)
-    kept = before.partition("  pallas_gated/")[0].rstrip()
-    path.write_text("\n".join([kept, *lines, mark]) + after)
+    path.write_text("\n".join([before.rstrip(), *lines, mark]) + after)
 
 
 def tabulate_schedule(name: str, _: Callable[[CostKey], PassCosts | None]) -> None:
@@ -209,7 +232,9 @@ PARTS = {
     "all": tabulate,
     "schedules": tabulate_schedule,
     "recurrences": tabulate_chunks,
+    "decay": partial(tabulate_chunks, kernels=("pallas_chunked",)),
     "tokamax": tabulate_tokamax,
+    "bounded": tabulate_bounded,
 }
 
 if __name__ == "__main__":

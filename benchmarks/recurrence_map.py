@@ -4,6 +4,7 @@ matmuls at the datasheet's rate.
 
     python benchmarks/recurrence_map.py              # both passes; a minute
     python benchmarks/recurrence_map.py --latency 10 # of a hop, in microseconds, where the profile has none
+    python benchmarks/recurrence_map.py --slower 4   # chunks on GPUs take four times as long as by the datasheet
 
 `lasp`, `lasp2` and `linear_scan` tell each other the same at any length, so of these three the order depends on the
 devices alone: `fixed` is what a pass takes beside its chunks. `ulysses` sends every token and makes no map. It is
@@ -61,23 +62,37 @@ def workload(shape: str, seq_len: int, passes: str) -> Workload:
     )
 
 
-def machine_of(target: Target, work: Workload, plan: Plan, latency_s: float) -> CostModel:
+class Assumed(NamedTuple):
+    """Figures that profiles of GPUs lack: the latency of a hop, and how much longer chunks take than by the
+    datasheet."""
+
+    latency_s: float
+    slower: float
+
+
+def machine_of(target: Target, work: Workload, plan: Plan, assumed: Assumed) -> CostModel:
     assert plan.tile
     placement, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
     if known:
         return table_cost_model(target.hardware, work, plan, known, placement)
     machine = datasheet_cost_model(target.hardware, work, plan.tile, placement)
-    if target.hardware.figure("hop_latency_s") or not latency_s:
+    both = (scaled(cost, assumed.slower) for cost in (machine.forward, machine.backward))
+    machine = replace(machine, **dict(zip(("forward", "backward"), both, strict=True)))
+    if target.hardware.figure("hop_latency_s") or not assumed.latency_s:
         return machine
-    hops = {axis: replace_latency(hop, latency_s) for axis, hop in machine.hops.items()}
-    return replace(machine, hop_latency_s=latency_s, hops=hops)
+    hops = {axis: replace_latency(hop, assumed.latency_s) for axis, hop in machine.hops.items()}
+    return replace(machine, hop_latency_s=assumed.latency_s, hops=hops)
+
+
+def scaled(cost: TileCost, factor: float) -> TileCost:
+    return replace(cost, whole_s=cost.whole_s * factor, boundary_s=cost.boundary_s * factor)
 
 
 def replace_latency(hop, latency_s: float):
     return hop._replace(latency_s=hop.latency_s * 0 + latency_s)
 
 
-def simulated_row(name: str, shape: str, passes: str, latency_s: float) -> Row:
+def simulated_row(name: str, shape: str, passes: str, assumed: Assumed) -> Row:
     target, none, found, fixed = parse_target(name), TileCost(0.0, 0.0), {}, {}
     for seq_len in LENGTHS:
         work, found[seq_len] = workload(shape, seq_len, passes), {}
@@ -87,7 +102,7 @@ def simulated_row(name: str, shape: str, passes: str, latency_s: float) -> Row:
             plan = parse_plan(f"{scheme}/contiguous/{kernel}@{axis}={target.devices},tile={tile}")
             if seq_len // target.devices < tile or why_unsupported(plan, work, target.hardware.kind):
                 continue
-            machine = machine_of(target, work, plan, latency_s)
+            machine = machine_of(target, work, plan, assumed)
             found[seq_len][scheme] = simulate(work, plan, machine).seconds
             if scheme in STATES and scheme not in fixed:
                 fixed[scheme] = simulate(work, plan, replace(machine, forward=none, backward=none)).seconds
@@ -118,14 +133,16 @@ def ratios(row: Row, length: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--latency", type=float, default=0.0)
-    latency_s = parser.parse_args().latency * 1e-6
+    parser.add_argument("--slower", type=float, default=1.0)
+    given = parser.parse_args()
+    assumed = Assumed(given.latency * 1e-6, given.slower)
     for shape in SHAPES:
         for passes in ("forward", "forward-backward"):
             print(f"\n{shape} ({RECURRENCES[shape]}, {SHAPES[shape]}), {passes}\n")
             print("| target | chain | gather | scan | fastest by length | all-to-all over gather at 32k, 256k |")
             print("|---|---|---|---|---|---|")
             for name in TARGETS:
-                row = simulated_row(name, shape, passes, latency_s)
+                row = simulated_row(name, shape, passes, assumed)
                 fixed = " | ".join(duration(row.fixed_s[scheme]) for scheme in STATES)
                 print(f"| {name} | {fixed} | {winners(row)} | {ratios(row, 2**15)}, {ratios(row, 2**18)} |", flush=True)
 

@@ -13,6 +13,8 @@ PARTS_PLAYED = {
     "Session",
     "attend",
     "backward",
+    "backward_kv",
+    "backward_q",
     "bench",
     "command",
     "differentiate",

@@ -27,11 +27,11 @@ class ChainAndGather(NamedTuple):
 
 
 def chain_and_gather(measurements: Iterable[Measurement]) -> list[str]:
-    """One line for every workload (without its length) that both schemes computed on a mesh of several devices, by the
-    strongest method."""
+    """One line for every workload (without its length) with a constant decay that both schemes computed on a mesh of
+    several devices, by the strongest method."""
     groups: dict[Any, dict[int, ChainAndGather]] = {}
     for ranking in rankings(list(measurements)):
-        if pair := pair_plans(ranking):
+        if not ranking.workload.gated and (pair := pair_plans(ranking)):
             key = ranking.workload.without("seq_len"), ranking.best.target, ranking.best.method
             groups.setdefault(key, {})[ranking.workload.seq_len] = pair
     found = list[str]()

@@ -26,6 +26,7 @@ FIGURES = (
     "hbm_bytes",
     "hbm_bytes_per_s",
     "achievable_hbm_bytes_per_s",
+    "fill_bytes_per_s",  # of an array that is filled with one value
     "link_bytes_per_s_one_way",
     "chip_bytes_per_s_one_way",  # between the devices of a chip
     "hop_latency_s",

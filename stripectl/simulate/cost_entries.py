@@ -15,6 +15,7 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.cost_source import CostOrigin
+from stripectl.simulate.datasheet import chunk_costs
 from stripectl.simulate.gated_costs import chunk_work
 
 
@@ -26,7 +27,7 @@ class Heads(NamedTuple):
 
 
 class CostKey(NamedTuple):
-    """The inputs of a cost other than the machine."""
+    """The inputs of a cost other than the machine. The kernel is the kernel that computes the tiles."""
 
     kernel: str
     dtype: str
@@ -36,9 +37,8 @@ class CostKey(NamedTuple):
 
     @property
     def costs_of(self) -> str:
-        """The kernel whose costs these are, and the recurrence that it computes."""
-        name = kernels[self.kernel].tile_costs_of or self.kernel
-        return f"{name}/{self.recurrence}" if self.recurrence else name
+        """The kernel, and the recurrence that it computes."""
+        return f"{self.kernel}/{self.recurrence}" if self.recurrence else self.kernel
 
     @property
     def head_dim(self) -> int:
@@ -80,9 +80,8 @@ def canonical_program(shape: CostKey, mask: str = "causal", passes: str = "forwa
         "mask": mask,
         "seq_len": CANONICAL_TILES * max(tile.sides),
     }
-    kernel = kernels[shape.kernel].tile_costs_of or shape.kernel
     workload = Workload(**CANONICAL, **own, passes=passes)
-    return workload, Plan("memory_efficient", "contiguous", kernel, mesh=(), tile=tile)
+    return workload, Plan("memory_efficient", "contiguous", shape.kernel, mesh=(), tile=tile)
 
 
 def canonical_recurrence(shape: CostKey) -> tuple[Workload, Plan]:
@@ -150,9 +149,9 @@ def entry_of_bundles(
 def entry_of_chunks(
     bundles: Sequence[KernelBundles], parts: Sequence[PallasKernel], least: Mapping[str, float], cores: int
 ) -> CostEntry | None:
-    """The entry of a recurrence's pass; None where bundles are missing. A step computes a chunk of as many heads as the
-    name of its kernel says. Chunks take at least `least[kind]` cycles, their matmuls at the peak rate."""
-    found: dict[str, float] = {"whole": 0.0, "boundary": 0.0}
+    """The entry of linear attention's pass; None where bundles are missing. A step computes a chunk of as many heads as
+    the name of its kernel says. Chunks take at least `least[kind]` cycles (`chunk_cycles`)."""
+    found = dict.fromkeys(least, 0.0)
     for part in parts:
         alike = [each for each in bundles if each.name.startswith(part.name)]
         if not alike:
@@ -170,9 +169,19 @@ def entry_of_cycles(cycles: Mapping[str, float]) -> CostEntry | None:
     return CostEntry(whole, boundary, row=cycles["row"])
 
 
-def chunk_cycles(shape: CostKey, passes: str, flops_per_cycle: float) -> dict[str, float]:
-    """Cycles of a chunk's matmuls at the peak rate, by the kind of its tile."""
-    work = chunk_work(canonical_recurrence(shape)[0], shape.tile.block_kv)
+def chunk_cycles(
+    shape: CostKey, passes: str, flops_per_cycle: float, memory_bytes_per_cycle: float
+) -> dict[str, float]:
+    """Cycles of a chunk's matmuls at the peak rate, by the kind of its tile. With a constant decay, XLA computes whole
+    tiles and rows, and they take at least their memory traffic."""
+    workload, tile = canonical_recurrence(shape)[0], shape.tile
+    if workload.gated is None:
+        at_peak, limited = (
+            chunk_costs(workload, tile, flops_per_cycle, memory, at_once=True)[passes == "backward"]
+            for memory in (math.inf, memory_bytes_per_cycle)
+        )
+        return {"whole": limited.whole_s, "boundary": at_peak.boundary_s, "row": limited.row_s}
+    work = chunk_work(workload, tile.block_kv)
     names = ("map", "outputs") if passes == "forward" else ("transposed_map", "gradients")
     return {kind: work[name].flops / flops_per_cycle for kind, name in zip(("whole", "boundary"), names, strict=True)}
 
@@ -187,7 +196,9 @@ def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> 
     found = {}
     for passes, cycles in program.cycles.items():
         if parts and shape.recurrence:
-            least = chunk_cycles(shape, passes, peak / clock if peak else math.inf)
+            memory = hardware.figure("hbm_bytes_per_s")
+            per_cycle = (rate / clock if rate else math.inf for rate in (peak, memory))
+            least = chunk_cycles(shape, passes, *per_cycle)
             found[passes] = entry_of_chunks(program.bundles or (), parts[passes], least, hardware.cores)
         elif parts:
             found[passes] = entry_of_bundles(program.bundles or (), parts[passes], matmul, hardware.cores)

@@ -80,6 +80,7 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         link_bytes_per_s_one_way=link,
         torus=bool(hardware.torus_dims),
         memory_bytes_per_s=memory,
+        fill_bytes_per_s=hardware.figure("fill_bytes_per_s") or memory,
         collective_latency_s=hardware.figure("collective_latency_s") or 0.0,
         hops=hops,
         collective_spreads=spreads,
@@ -116,7 +117,8 @@ def roofline(
     if workload.gated:
         return gated_chunk_costs(workload, tile.block_kv, flops_per_s, memory_bytes_per_s)
     if workload.attention == "linear":
-        return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s)
+        at_once = kernel is not None and bool(kernel.bundles)
+        return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s, at_once)
 
     keys, values = workload.head_dim, workload.value_dim
 
@@ -152,16 +154,20 @@ def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | N
 
 
 def chunk_costs(
-    workload: Workload, tile: Tile, flops_per_s: float, memory_bytes_per_s: float
+    workload: Workload, tile: Tile, flops_per_s: float, memory_bytes_per_s: float, at_once: bool = False
 ) -> tuple[TileCost, TileCost]:
     """The costs of linear attention: a tile of keys is added to a state, a row of tiles reads a state, and boundary
-    tiles have scores. A backward pass costs as much as three forward passes."""
+    tiles have scores; with `at_once` a boundary tile also reads the state and adds its keys. A backward pass costs as
+    much as three forward passes."""
     size, element = workload.head_dim, DTYPE_BYTES[workload.dtype]
     keys = 2 * tile.block_kv * size * element / memory_bytes_per_s
     state = max(2 * tile.block_kv * size**2 / flops_per_s, keys)
-    scores = max(4 * tile.scores * size / flops_per_s, keys)
     accumulators = 2 * tile.block_q * size * ACCUMULATOR_BYTES / memory_bytes_per_s
     row = 2 * tile.block_q * size**2 / flops_per_s + accumulators
+    scores = max(4 * tile.scores * size / flops_per_s, keys)
+    if at_once:
+        flops = 4 * tile.scores * size + 2 * (tile.block_q + tile.block_kv) * size**2
+        scores = max(flops / flops_per_s, keys + accumulators)
     return TileCost(state, scores, row_s=row), TileCost(3 * state, 3 * scores, row_s=3 * row)
 
 

@@ -11,7 +11,10 @@ from stripectl.analysis import plausibility
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.analysis.ranking import rankings
 from stripectl.analysis.recommendation import recommend
-from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.linear_attention import CONSTANT
+from stripectl.core.plan import STATES, parse_plan, read_plan
+from stripectl.core.recurrence import recurrences
+from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
@@ -125,13 +128,37 @@ def plans(draw: st.DrawFn) -> tuple[str, str, Workload]:
     return f"{scheme}/{layout}/{kernel}@{mesh},tile={tile}", target, work
 
 
+@st.composite
+def linear_plans(draw: st.DrawFn) -> tuple[str, str, Workload]:
+    """Recurrences, and a constant decay."""
+    target = draw(st.sampled_from(sorted(TARGETS)))
+    scheme = draw(st.sampled_from(["lasp", "lasp2", "linear_scan", "ulysses"]))
+    recurrence = draw(st.sampled_from([CONSTANT, *recurrences.names()]))
+    work = replace(
+        WORK,
+        seq_len=2 ** draw(st.integers(15, 20)),
+        passes=draw(st.sampled_from(["forward", "forward-backward"])),
+        attention="linear",
+        recurrence=recurrence,
+        decay="tnl" if recurrence == CONSTANT else "1",
+    )
+    kernel = "pallas_chunked" if recurrence == CONSTANT else "pallas_gated"
+    axis, tile = "ulysses" if scheme == "ulysses" else "ring", draw(st.sampled_from(["64", "128"]))
+    states = draw(st.sampled_from(STATES)) if schemes[scheme].sends_states else STATES[0]
+    return f"{scheme}/contiguous/{kernel}@{axis}={TARGETS[target]},tile={tile},states={states}", target, work
+
+
+def on_one_device(text: str) -> str:
+    plan = parse_plan(text)
+    return f"memory_efficient/contiguous/{plan.kernel}@tile={plan.tile}"
+
+
 @settings(max_examples=60, deadline=None)
-@given(plans())
+@given(st.one_of(plans(), linear_plans()))
 def test_no_plan_beats_its_machine(given_plan: tuple[str, str, Workload]) -> None:
     text, target, work = given_plan
     plan = parse_plan(text)
-    took, alone_text = seconds(text, target, work), f"memory_efficient/contiguous/{plan.kernel}@tile={plan.tile}"
-    alone = seconds(alone_text, target, work)
+    took, alone = seconds(text, target, work), seconds(on_one_device(text), target, work)
     masked = 1.0  # of splash, which masks all tiles of one device and visits as many dead ones
     if plan.kernel == "splash":
         known = shipped_costs(parse_target(target).hardware, work, plan)
@@ -144,6 +171,17 @@ def test_no_plan_beats_its_machine(given_plan: tuple[str, str, Workload]) -> Non
     assert seconds(text, target, replace(work, seq_len=2 * work.seq_len)) > took
     for part in ("compute", "communication", "latency", "memory"):
         assert seconds(text, target, work, part) <= took * (1 + 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(linear_plans())
+def test_no_plan_with_linear_layers_is_marked(given_plan: tuple[str, str, Workload]) -> None:
+    text, target, work = given_plan
+    measurements = [found(each, target, work) for each in (text, on_one_device(text))]
+    run = with_speedups(measurements)
+    assert [why_implausible(m, run) for m in measurements] == [None, None]
+    fast = replace(measurements[0], median_s=(measurements[0].median_s or 0.0) / 1000)
+    assert why_implausible(fast, run), "the bounds hold for linear layers too"
 
 
 @settings(max_examples=30, deadline=None)

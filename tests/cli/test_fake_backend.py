@@ -11,6 +11,7 @@ from stripectl.cli import main
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.results.run import Run
+from stripectl.workers.hosts import LOST, HostLost
 from tests.support.fake_backend import FakeBackends
 
 SMALL = ("--seqlen", "4k", "--heads", "4", "--head-dim", "64", "--tile", "128", "--pass", "forward", "--quiet")
@@ -71,6 +72,21 @@ def test_bench_keeps_what_it_has_when_it_is_interrupted_and_goes_on_from_there(h
     use(monkeypatch)
     assert run(*asked, "--resume") == 0
     assert set(loaded()) == {"contiguous", "striped", "zigzag"}
+
+
+def test_plans_of_all_later_lengths_are_refused_when_a_host_is_lost_and_resume_completes(here, monkeypatch) -> None:
+    asked = ("bench", "--target", "cpu:4", "--method", "measured", "--output", "run", *SMALL, "--seqlen", "4k,8k")
+    use(monkeypatch, interrupted="zigzag", interrupt=HostLost("host 1 is gone", "Try again."))
+    assert run(*asked) == 1
+    made = Run.load(Path("run")).measurements
+    kept = [m for m in made if m.status == "ok"]
+    assert {(m.workload.seq_len, m.plan.layout) for m in kept} == {(4096, "contiguous"), (4096, "striped")}
+    lost = [m for m in made if m.status == "refused"]
+    assert len(lost) == 6 and {m.reason for m in lost} == {f"{LOST} before this plan ran: host 1 is gone"}
+    use(monkeypatch)
+    assert run(*asked, "--resume") == 0
+    after = Run.load(Path("run")).measurements
+    assert {m.key for m in after} == {m.key for m in made} and {m.status for m in after} == {"ok"}
 
 
 def test_bench_prints_the_run_as_json_and_nothing_else(here: Path, capsys) -> None:

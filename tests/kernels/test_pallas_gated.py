@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stripectl.core.kernel import kernels
+from stripectl.core.defaults import with_tile
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.recurrence import recurrences
@@ -117,5 +117,9 @@ def test_refusals_have_reasons(kind: str, tile: str, why: str | None) -> None:
     assert (reason is None) if why is None else (reason and why in reason)
 
 
-def test_a_default_chunk_is_one_that_runs() -> None:
-    assert kernels["pallas_gated"].largest_tile(Tile(128, 128), 4096) == Tile(128, 128)
+@pytest.mark.parametrize(("rows", "chunk"), [(4096, 128), (40, 48), (8, 16)])
+def test_a_default_chunk_is_one_that_runs(rows: int, chunk: int) -> None:
+    plan = parse_plan("lasp/contiguous/pallas_gated@ring=2")
+    work = workload("gdn", plan, seq_len=2 * rows)
+    made = with_tile(plan, work, "tpu")
+    assert made.tile == Tile(chunk, chunk) and why_unsupported(made, work, "tpu") is None

@@ -155,7 +155,7 @@ def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixtu
     assert run(*what, "--target", "v5e:2x4", "--method", "simulated", "--output", "run") == 0
     found = [m for m in Run.load(Path("run")).measurements if m.status == "ok"]
     kinds = {(m.workload.attention, m.plan.scheme, m.plan.kernel) for m in found}
-    assert kinds == {("linear", "lasp2", "chunked"), ("softmax", "all_gather", "splash")}
+    assert kinds == {("linear", "lasp2", "pallas_chunked"), ("softmax", "all_gather", "splash")}
     printed = capsys.readouterr().out
     assert "linear attention" in printed
     steps = [parse_plan(line.split()[1]) for line in printed.splitlines() if line.startswith("step ")]
@@ -165,7 +165,8 @@ def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixtu
         both = [m for m in found if m.workload == replace(work.with_attention(kind), passes="forward-backward")]
         (ranking,), own = rankings(both), step.for_attention(kind)
         assert own == next(m.plan for m in ranking.rivals if m.plan.layout == own.layout)
-    assert all(len({m.plan for m in found if m.workload.attention == kind}) > 4 for kind in ("linear", "softmax"))
+    tried = {kind: len({m.plan for m in found if m.workload.attention == kind}) for kind in ("linear", "softmax")}
+    assert tried["linear"] > 2 and tried["softmax"] > 4
 
 
 def test_alone_it_takes_the_workload_of_the_newest_run(capsys: pytest.CaptureFixture[str]) -> None:

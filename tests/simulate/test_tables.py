@@ -19,6 +19,7 @@ from stripectl.simulate.cost_tables import (
     PASSES,
     cost_of,
     effective_clock_hz,
+    shapes_of,
     shipped_costs,
     table_cost_model,
     table_of,
@@ -174,7 +175,14 @@ def test_a_profile_without_the_figure_that_makes_seconds_takes_its_datasheet(nam
 def test_a_canonical_program_is_small_and_of_one_device() -> None:
     work, plan = canonical_program(shape("2048x1024"))
     assert work.seq_len == 4 * 2048 and plan.devices == 1 and plan.tile == Tile(2048, 1024)
-    assert str(canonical_program(shape(kernel="pallas_ring"))[1]).startswith("memory_efficient/contiguous/pallas_tpu@")
+    assert str(plan).startswith("memory_efficient/contiguous/pallas_tpu@")
+
+
+def test_a_kernel_takes_the_costs_of_the_kernel_that_computes_its_tiles() -> None:
+    both = replace(WORK, passes="forward-backward")
+    for kernel, forward in (("pallas_ring", "pallas_tpu"), ("pallas_bounded", "pallas_bounded")):
+        found = shapes_of(both, parse_plan(f"ring/striped/{kernel}@ring=16,tile=1024x1024"))
+        assert {passes: each.kernel for passes, each in found.items()} == {"forward": forward, "backward": "pallas_tpu"}
 
 
 def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from stripectl.cli import main
 from stripectl.compile.compiler import CompilerPool, compile_case
+from stripectl.core.layout_switch import switch_transfers
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan, read_plan
-from stripectl.core.workload import Workload
+from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.errors import BadInput
 from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
@@ -126,6 +127,27 @@ def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     assert found.cost_source.source == found.cost_source.softmax.source == "estimated_cycles"
     assert found.cost_source.forward != found.cost_source.softmax.forward
     assert found.median_s == pytest.approx(sum(found.step_parts.values()))
+
+
+@needs
+@pytest.mark.parametrize("layout", ["zigzag", "striped"])
+def test_a_compiled_switch_of_layouts_sends_what_its_arithmetic_says(layout: str) -> None:
+    """The transfers of hidden states and of their gradients, there and back, in number and bytes."""
+    target, workload = parse_target("v5e:2x2"), replace(step(), layers=4, attention="LLLS", decay="tnl")
+    plan = parse_plan(HYBRID.replace("all_gather", f"all_gather/{layout}"))
+    case = Case(workload=workload, plan=read_plan(str(plan)), target=target.name, method="compiled")
+    with CompilerPool(silent, cached=False) as compilers:
+        found = compile_case(case, target, compilers)
+    assert found.status == "ok" and found.compiled_program, found.reason
+    got: Counter[tuple[str, float]] = Counter()
+    for each in found.compiled_program.collectives:
+        if each.section != ATTENTION and each.opcode in ("collective-permute", "all-to-all"):
+            got[each.opcode, each.sent_bytes] += each.times
+    rows = workload.batch * workload.seq_len // plan.shards * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
+    wanted: Counter[tuple[str, float]] = Counter()
+    for each in switch_transfers(layout, plan.shards):
+        wanted[each.opcode, each.share * rows] += 4
+    assert got == wanted
 
 
 @pytest.mark.parametrize("wrong", ["linear", "softmax"])

@@ -42,6 +42,7 @@ TILE, REMAT = Tile(512, 512), "full"  # as measured
 ORDER_FILE = "maxtext-order.json"  # made by benchmarks/maxtext_order.py
 EXPOSED = {("backward", "collective-permute", ACCUMULATOR_BYTES): 1.0}  # hops without tiles, chosen by the rows
 MIN_DIFFERENCE = 0.03  # of two measured times: closer times are not ordered
+MAX_TIE = 0.10  # of two predicted times, where the measured times are not ordered
 
 
 class MeshTime(NamedTuple):
@@ -58,12 +59,15 @@ class MeshTime(NamedTuple):
 
 
 class MeshOrder(NamedTuple):
-    """The order of a length's cells: pairs with different measured times, pairs in the right order, and how much longer
-    the predicted best takes than the measured best."""
+    """The order of a length's cells: the pairs with different measured times, and how many of them are in the right
+    order; the pairs with equal times, and how many of them are predicted about equal; and how much longer the
+    predicted best takes than the measured best."""
 
     seq_len: int
     pairs: int
     right: int
+    ties: int
+    near: int
     lost: float
 
 
@@ -128,12 +132,16 @@ def mesh_orders() -> list[MeshOrder]:
     found: list[MeshOrder] = []
     for seq_len in dict.fromkeys(cell.seq_len for cell in mesh_times()):
         alike = cells_of(seq_len)
-        apart = [
-            (a, b)
-            for a, b in itertools.combinations(alike, 2)
-            if max(a.measured, b.measured) >= (1 + MIN_DIFFERENCE) * min(a.measured, b.measured)
-        ]
+        apart, ties = list[tuple[MeshTime, MeshTime]](), list[tuple[MeshTime, MeshTime]]()
+        for a, b in itertools.combinations(alike, 2):
+            (ties if differ(a.measured, b.measured) < MIN_DIFFERENCE else apart).append((a, b))
+        near = sum(differ(a.simulated, b.simulated) <= MAX_TIE for a, b in ties)
         right = sum((a.measured < b.measured) == (a.simulated < b.simulated) for a, b in apart)
         pick, best = min(alike, key=lambda cell: cell.simulated), min(cell.measured for cell in alike)
-        found.append(MeshOrder(seq_len, len(apart), right, pick.measured / best - 1))
+        found.append(MeshOrder(seq_len, len(apart), right, len(ties), near, pick.measured / best - 1))
     return found
+
+
+def differ(a: float, b: float) -> float:
+    """By how much the larger of two times exceeds the smaller."""
+    return max(a, b) / min(a, b) - 1

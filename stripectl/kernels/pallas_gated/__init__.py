@@ -35,6 +35,7 @@ about = Kernel(
     default_tile=lambda kind: DEFAULT,
     why_unsupported=why_unsupported,
     count_tiles=count_chunks,
+    tile_multiple=SUBLANES,
     min_default_rows=lambda kind: 64,
     fallback="gated",
     bundles={

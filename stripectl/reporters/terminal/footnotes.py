@@ -15,6 +15,7 @@ from stripectl.analysis.packing import packing_sentences
 from stripectl.analysis.pass_kv_or_q import pass_comparisons
 from stripectl.analysis.plan_search import refusal_sentences, search_sentence
 from stripectl.analysis.plausibility import fast_sentences, implausible_sentences
+from stripectl.analysis.state_exchanges import state_exchanges
 from stripectl.analysis.striped_attention_paper import PublishedComparison, error_sentence, published_comparisons
 from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import fitted_table
@@ -79,7 +80,8 @@ def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
 
 def exchange_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """The better way to exchange states of linear attention, by length."""
-    return labelled("states", chain_and_gather(measurements))
+    found = list(measurements)
+    return labelled("states", [*chain_and_gather(found), *state_exchanges(found)])
 
 
 def packing_notes(measurements: Iterable[Measurement]) -> list[Text]:
