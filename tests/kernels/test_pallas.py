@@ -2,6 +2,7 @@
 for TPUs."""
 
 import itertools
+import random
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -70,7 +71,8 @@ def pairs_of_case(case: tuple) -> set:
     return pairs((kernel, *rest)) | {(kernel, scheme)}
 
 
-CASES = list(filter(legal, itertools.product(*FACTORS.values())))
+PRODUCT = list(itertools.product(*FACTORS.values()))  # to ask which cases are legal takes seconds
+CASES = list(filter(legal, random.Random(0).sample(PRODUCT, 3000)))  # they hold every pair that the legal product does
 
 
 def methods_of_case(case: tuple) -> set:
