@@ -5,7 +5,7 @@ python benchmarks/gather_order.py     # writes benchmarks/gather_order.json; nee
 Each row is a gather over axes of a mesh, compiled by a process of its own, because libtpu keeps some decisions for the
 next program. `placed` is stripectl's own order, `torus` the order of the chips' coordinates. `compiled` is the
 compiler's algorithm, such as 3DAllGatherOnMajorDim; where it names none, the opcode: all-reduce is a sum of arrays that
-are zero but for a device's part.
+are zero but for a device's part, and `fill_cycles` is the compiler's estimate for filling `fill_bytes` with zeros.
 """
 
 import json
@@ -22,6 +22,8 @@ from stripectl.hardware.placement import MeshPlacement, place_in_order, place_me
 from stripectl.hardware.target import Target, parse_target
 
 RECORDS = Path(__file__).with_suffix(".json")
+FILL = r'= bf16\[(\d+),(\d+)\]\S* broadcast\(.*"estimated_cycles":"(\d+)"'
+BFLOAT16 = 2  # bytes
 WHOLE = (
     ("v4:4x4x4", 64),
     ("v5p:2x2x2", 8),
@@ -72,16 +74,17 @@ def torus_order(target: Target) -> list[int]:
     return sorted(range(len(places)), key=lambda k: (places[k].coords, places[k].core))
 
 
-def algorithm_of(text: str) -> str:
-    """The algorithm of the only collective of a compiled program."""
+def read_program(text: str) -> dict[str, object]:
+    """The algorithm of the only collective of a compiled program, and its zeros."""
     (line,) = (line for line in text.splitlines() if re.search(r" all-(gather|reduce)\(", line))
-    if " all-reduce(" in line:
-        return "all-reduce"
-    found = re.search(r'"emitter":"(\w+)"', line)
-    return found[1] if found else "all-gather"
+    if " all-reduce(" not in line:
+        found = re.search(r'"emitter":"(\w+)"', line)
+        return {"compiled": found[1] if found else "all-gather"}
+    (rows, columns, cycles) = re.findall(FILL, text)[0]
+    return {"compiled": "all-reduce", "fill_bytes": BFLOAT16 * int(rows) * int(columns), "fill_cycles": int(cycles)}
 
 
-def compiled_algorithm(gather: Gather) -> str:
+def compiled(gather: Gather) -> dict[str, object]:
     """The algorithm of a gather, from the compiler of its target."""
     os.environ.update(TOOLCHAINS["tpu"].environment)
     import jax
@@ -103,18 +106,18 @@ def compiled_algorithm(gather: Gather) -> str:
     own = sharding.spec
     program = jax.jit(jax.shard_map(gathered, mesh=mesh, in_specs=own, out_specs=own, check_vma=False))
     text = program.lower(rows).compile().as_text()
-    return algorithm_of(text or "")
+    return read_program(text or "")
 
 
 def main(chosen: Sequence[str]) -> None:
     if chosen:
-        print(compiled_algorithm(GATHERS[int(chosen[0])]))
+        print(json.dumps(compiled(GATHERS[int(chosen[0])])))
         return
     rows = []
     for k, gather in enumerate(GATHERS):
         command = [sys.executable, __file__, str(k)]
         found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-        rows.append(gather._asdict() | {"compiled": found.stdout.strip()})
+        rows.append(gather._asdict() | json.loads(found.stdout))
         print(json.dumps(rows[-1]), flush=True)
     RECORDS.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
 

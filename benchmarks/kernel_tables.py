@@ -4,6 +4,7 @@
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed; tiles stay; GPUs too
     python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of linear attention; all else stays
     python benchmarks/kernel_tables.py --decay v5p v5e  # of these, chunks with a constant decay
+    python benchmarks/kernel_tables.py --bounded v5p  # forward tiles of pallas_bounded; all else stays
     python benchmarks/kernel_tables.py --tokamax tpu7x  # its kernel, with Python 3.12 or newer; all else stays
 
 Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`). What schedules leave
@@ -33,6 +34,7 @@ TILES = {
         *("512x512", "1024x512", "1024x1024", "1024x1024x256", "1024x1024x1024"),
         *("1024x2048", "1024x2048x2048", "2048x2048"),
     ],
+    "pallas_bounded": ["512x512", "1024x512", "1024x1024", "1024x1024x1024"],
     "splash": ["512x512", "512x1024", "1024x1024"],
     "xla": ["1024x1024", "1024x2048", "2048x2048", "2048x4096", "4096x4096"],
 }
@@ -132,12 +134,25 @@ def kernel_lines(
 
 def tabulate_tokamax(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
     """Write the tiles of tokamax's kernel in the table of a machine, and their compiler, in place of those it has."""
-    lines, made_by = kernel_lines(name, "tokamax", TOKAMAX_TILES, costs)
+    made_by = replace_kernel(name, "tokamax", TOKAMAX_TILES, costs)
     path = FOLDER / f"{name}.yaml"
     head, mark, rest = path.read_text().partition("kernels:\n")
     head = re.sub("compilers: .*\n", "", head)
-    own = re.compile("  tokamax:\n(    .*\n)+")
-    path.write_text(f"{head}compilers: {{tokamax: {made_by}}}\n{mark}" + "\n".join([*lines, ""]) + own.sub("", rest))
+    path.write_text(f"{head}compilers: {{tokamax: {made_by}}}\n{mark}{rest}")
+
+
+def tabulate_bounded(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
+    """Write the tiles of pallas_bounded in the table of a machine, in place of those it has."""
+    replace_kernel(name, "pallas_bounded", TILES["pallas_bounded"], costs)
+
+
+def replace_kernel(name: str, kernel: str, tiles: Sequence[str], costs: Callable[[CostKey], PassCosts | None]) -> str:
+    """Write the tiles of a kernel in the table of a machine, in place of those it has; returns the compiler."""
+    lines, made_by = kernel_lines(name, kernel, tiles, costs)
+    path, own = FOLDER / f"{name}.yaml", re.compile(f"  {kernel}:\n(    .*\n)+")
+    head, mark, rest = path.read_text().partition("kernels:\n")
+    path.write_text(head + mark + "\n".join([*lines, ""]) + own.sub("", rest))
+    return made_by
 
 
 def tabulate_chunks(
@@ -219,6 +234,7 @@ PARTS = {
     "recurrences": tabulate_chunks,
     "decay": partial(tabulate_chunks, kernels=("pallas_chunked",)),
     "tokamax": tabulate_tokamax,
+    "bounded": tabulate_bounded,
 }
 
 if __name__ == "__main__":

@@ -1,81 +1,140 @@
-"""Pallas kernels beside each other by the TPU compiler's bundles: those of 1024x1024 scores of a head.
+"""Pallas kernels beside each other by the TPU compiler's schedule: cycles of 1024x1024 scores of a head.
 
-    python benchmarks/pallas_bundles.py v5e:2x2 128       # a topology, and a head_dim
+    python benchmarks/pallas_bundles.py tpu7x v6e:128      # 5 minutes for each size of heads; or one size
+    python benchmarks/pallas_bundles.py --table            # the table of benchmarks/pallas_bundles.json
 
-Needs libtpu and no TPU. Each program is compiled in a process of its own, because the dump's folder is a flag of
-libtpu. `whole` is a pair of shards of 16k rows without a mask, `later` striped attention's pair whose diagonal lies
-below the main one, by the scores that are kept. Steps and the ends of rows count; waiting is left out.
+Python 3.12 or newer with tokamax is needed for all kernels.
+
+Each tile is compiled as one small program (`simulate.cost_entries`), and needs no TPU. `pairs` are pairs of shards of
+16k rows: `earlier` without a mask, `self` causal, `later` striped attention's pair whose diagonal lies below the main
+one; by the scores that are kept. The ends of rows count, and waiting is left out. `units` are the cycles that each unit
+of the core needs for a whole tile, and `matmuls` the cycles of its products at the peak rate of the matrix units.
 """
 
-import os
-import subprocess
+import json
+import math
 import sys
-import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from stripectl.core.kernel import kernels as catalogue
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, count_pairs, count_tiles
+from stripectl.compile.compiler import CHIPS, CompilerPool
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import UNBOUNDED, MaskBlock
+from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import parse_tile
 from stripectl.errors import StripectlError
-from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernels
+from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import Target
+from stripectl.results.compiled_program import KernelBundles
+from stripectl.simulate.cost_entries import (
+    CANONICAL,
+    CostEntry,
+    CostKey,
+    Heads,
+    canonical_program,
+    entries_of,
+    masks_of,
+)
 
-TILES = ("1024", "1024x2048", "2048")
-ROWS, HEADS = 2**14, 4
-PAIRS = {"whole": "full", "later": "causal"}  # and the mask that has its kernels
-COMPILE = """
-import sys
-from jax.experimental import topologies
-from stripectl.execute.program import PlanProgram
-from stripectl.core.plan import parse_plan
-from stripectl.core.workload import Workload
-
-name, plan, mask, head_dim, passes, rows, heads = sys.argv[1:]
-chip = {"chip_config_name": "megacore"} if name.startswith(("v4", "v5:")) else {}
-devices = topologies.get_topology_desc(platform="tpu", topology_name=name, **chip).devices
-sizes = {"seq_len": int(rows), "heads": int(heads), "kv_heads": int(heads), "head_dim": int(head_dim)}
-program = PlanProgram(Workload(**sizes, mask=mask, passes=passes), parse_plan(plan), devices)
-program.function.lower(*program.shapes).compile()
-"""
-
-
-def compiled(topology: str, plan: str, mask: str, head_dim: str, passes: str) -> list[KernelBundles]:
-    with tempfile.TemporaryDirectory() as folder:
-        env = os.environ | {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-        env["LIBTPU_INIT_ARGS"] = dump_flags(Path(folder))
-        asked = [topology, plan, mask, head_dim, passes, str(ROWS), str(HEADS)]
-        done = subprocess.run([sys.executable, "-c", COMPILE, *asked], env=env, capture_output=True, text=True)
-        if done.returncode:
-            full = "RESOURCE_EXHAUSTED" in done.stderr
-            raise StripectlError("none" if full else done.stderr.strip().splitlines()[-1])
-        return kernels(Path(folder))
+RECORDS = Path(__file__).with_suffix(".json")
+TILES = {
+    "splash": ["1024x1024"],
+    "pallas_tpu": ["1024x1024", "1024x1024x1024", "2048x2048", "2048x2048x1024"],
+    "pallas_bounded": ["1024x1024", "1024x1024x1024", "2048x2048"],
+    "tokamax": ["1024x1024x512", "1024x1024", "2048x2048x512"],
+}
+HEADS = (64, 128, 256)
+ROWS, SCORES = 2**14, 2**20
+PAIRS = {"earlier": UNBOUNDED, "self": 0, "later": -1}  # and the last diagonal that is kept
 
 
-def bundles(topology: str, kernel: str, tile: Tile, pair: str, head_dim: str, passes: str) -> float:
-    """Bundles of 1024x1024 scores that the pair keeps."""
-    mask, band = PAIRS[pair], MaskBlock(0, 0, ROWS, ROWS, -UNBOUNDED, -1 if pair == "later" else UNBOUNDED)
-    program = "forward" if passes == "forward" else "forward-backward"
-    found = compiled(topology, f"ring/contiguous/{kernel}@ring=1,tile={tile}", mask, head_dim, program)
-    tiles, each = count_tiles([band], tile), 0
-    for part in catalogue[kernel].bundles[passes]:
-        (one,) = (one for one in found if part.name in one.name)
-        whole, boundary = (tiles.whole, tiles.boundary) if part.only_live else (0, tiles.computed)
-        dead = 0 if part.only_live else tiles.dead
-        each += whole * one.tile + boundary * one.boundary + (tiles.computed + dead) * one.step + tiles.rows * one.row
-    return float(each / (count_pairs([band]) / 2**20))
+def measured(compilers: CompilerPool, hardware: Hardware, key: CostKey) -> Iterator[dict[str, Any]]:
+    """A row for each pass of a tile; one row with the reason where it does not compile."""
+    own = {"machine": hardware.name, "head_dim": key.head_dim, "kernel": key.kernel, "tile": str(key.tile)}
+    both = kernels[key.kernel].computes("backward") == key.kernel
+    small = Target(hardware, next(shape for shape in hardware.slices if math.prod(shape) >= CHIPS))
+    passes = "forward-backward" if both else "forward"
+    programs = [canonical_program(key, mask, passes) for mask in masks_of(key.kernel)]
+    try:
+        reports = [compilers.report(*program, small, {}) for program in programs]
+    except StripectlError as error:
+        yield own | {"refused": str(error)[:80]}
+        return
+    if refused := next((each.refused for each in reports if each.refused), None):
+        yield own | {"refused": refused[:80]}
+        return
+    bundles = tuple(each for report in reports for each in report.program.bundles or ())
+    matmul = SCORES * 2 * key.head_dim / (hardware.flops_per_s("bfloat16") or 1) * (hardware.figure("clock_hz") or 1)
+    for passes, entry in entries_of(replace(reports[0].program, bundles=bundles), key, hardware).items():
+        assert isinstance(entry, CostEntry)
+        parts = kernels[key.kernel].bundles[passes]
+        units = [each for each in bundles for part in parts if part.name in each.name and each.units]
+        yield own | {
+            "pass": passes,
+            "pairs": {pair: round(cycles_of(entry, key, high)) for pair, high in PAIRS.items()},
+            "matmuls": round(matmul * sum(part.matmuls for part in parts)),
+            "units": units_of(units, key.tile.scores / SCORES) if len(parts) == 1 and units else {},
+            "compile_s": round(sum(report.compile_s for report in reports), 1),
+            "compiler": reports[0].program.compiler,
+        }
 
 
-def main(topology: str, head_dim: str = "128") -> None:
-    columns = [(passes, pair) for passes in ("forward", "backward") for pair in PAIRS]
-    print(f"{topology}, head_dim {head_dim}\n{'':25}" + "".join(f"{' '.join(column):>16}" for column in columns))
-    for kernel in ("splash", "pallas_tpu"):
-        for tile in map(parse_tile, TILES):
-            cells = []
-            for passes, pair in columns:
-                try:
-                    cells.append(f"{bundles(topology, kernel, tile, pair, head_dim, passes):16,.0f}")
-                except StripectlError as error:
-                    cells.append(f"{error!s:>16.16}")
-            print(f"{kernel:11}{tile!s:>14}" + "".join(cells), flush=True)
+def units_of(found: Sequence[KernelBundles], share: float) -> dict[str, int]:
+    """The cycles of each unit for 1024x1024 scores of a whole tile."""
+    return {unit: round(cycles / share) for unit, cycles in found[0].units.items()}
 
 
-main(*sys.argv[1:])
+def cycles_of(entry: CostEntry, key: CostKey, high: int) -> float:
+    """Cycles of the kept scores of a pair of shards, per 1024x1024 of them."""
+    kernel, band = kernels[key.kernel], MaskBlock(0, 0, ROWS, ROWS, -UNBOUNDED, high)
+    tiles = kernel.count_tiles([band], key.tile)
+    whole = tiles.whole * entry.whole + tiles.boundary * entry.boundary
+    if kernel.masks_all and tiles.boundary:
+        whole = tiles.computed * entry.boundary + tiles.dead * entry.dead
+    group = CANONICAL["heads"] / CANONICAL["kv_heads"]
+    return float((whole + tiles.rows * (entry.row + entry.column / group)) / (count_pairs([band]) / SCORES))
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The tile with the fewest cycles for `earlier` of each kernel and pass, in Markdown."""
+    lines = ["| machine | heads | pass | kernel | tile | earlier | self | later | matmuls | units | compile |"]
+    lines.append("|" + "---|" * 11)
+    ready, best = [row for row in rows if "pass" in row], dict[tuple[Any, ...], Mapping[str, Any]]()
+    for row in sorted(ready, key=lambda row: row["pairs"]["earlier"]):
+        best.setdefault((row["machine"], row["head_dim"], row["pass"], row["kernel"]), row)
+    ordered = sorted(best.items(), key=lambda each: (*each[0][:2], each[0][2] != "forward"))
+    for (machine, head_dim, passes, kernel), row in ordered:
+        busy = sorted(row["units"].items(), key=lambda each: -each[1])[:3]
+        cells = [machine, head_dim, passes, kernel, row["tile"], *row["pairs"].values(), row["matmuls"]]
+        cells += [", ".join(f"{unit} {cycles}" for unit, cycles in busy) or "n/a", f"{row['compile_s']:.0f} s"]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def wanted(machines: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for text in machines:
+        machine, _, head_dim = text.partition(":")
+        yield from ((machine, each) for each in ([int(head_dim)] if head_dim else HEADS))
+
+
+def main(machines: Sequence[str]) -> None:
+    rows = json.loads(RECORDS.read_text()) if RECORDS.exists() else []
+    if machines == ["--table"]:
+        print(table(rows))
+        return
+    with CompilerPool(lambda *_: None, cached=False) as compilers:
+        for machine, head_dim in wanted(machines):
+            rows = [row for row in rows if (row["machine"], row["head_dim"]) != (machine, head_dim)]
+            for kernel, tiles in TILES.items():
+                for tile in map(parse_tile, tiles):
+                    key = CostKey(kernel, "bfloat16", Heads(head_dim, head_dim), tile)
+                    for row in measured(compilers, Hardware.load(machine), key):
+                        rows.append(row)
+                        print(json.dumps(row), flush=True)
+            RECORDS.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

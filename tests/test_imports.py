@@ -161,7 +161,7 @@ COMMANDS = {
     "report of a history": ["report", "{stored}", "--history", "{stored}", "--no-open"],
     "topology of a target": ["topology", "--target", "v5p:2x2x4"],
     "simulated bench": ["bench", *ON_PAPER],
-    "simulated tune-tiles": ["tune-tiles", "--no-cache", *ON_PAPER],
+    "simulated tune-tiles": ["tune-tiles", "--no-cache", "--layout", "striped", "--tile", "128,256", *ON_PAPER],
     "dry run": ["bench", "--target", "v5p:8", "--seqlen", "8k", "--dry-run", "--quiet"],
 }
 PROBE = """

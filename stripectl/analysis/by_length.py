@@ -12,13 +12,16 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.analysis.ranking import Ranking, contenders, margin_of, rankings, strength
+from stripectl.core.method import METHODS
 from stripectl.core.plan import UNSHARDED
-from stripectl.core.workload import Workload, at_lengths
+from stripectl.core.workload import Workload, at_lengths, format_length
 from stripectl.errors import BadInput
 from stripectl.hardware.target import TargetName
+from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import refusals_and_failures
 
+QUESTION = "Which scheme wins at which length?"
 MAX_LEADERS = 3  # that are named; of more, their number
 
 
@@ -74,6 +77,18 @@ class SchemesByLength:
     target: TargetName
     schemes: Sequence[str]
     lengths: Sequence[LengthResult]
+
+    @property
+    def title(self) -> str:
+        """The workload with its shortest and its longest length, and the target."""
+        first, last = (format_length(self.lengths[at].seq_len) for at in (0, -1))
+        return f"{workload_label(self.workload, f'{first} to {last}')} on {self.target}"
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods of the best plans, the strongest first."""
+        used = {cell.best.method for each in self.lengths for cell in each.cells.values() if cell.best}
+        return [name for name in METHODS if name in used]
 
     @property
     def answer(self) -> str:

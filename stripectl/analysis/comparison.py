@@ -14,14 +14,18 @@ from typing import Any
 from stripectl.errors import BadInput
 from stripectl.results.environment import differing_parts
 from stripectl.results.findings import Noise
+from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
+from stripectl.results.noise import disturbances
 from stripectl.results.run import Run
 from stripectl.statistics.paired_change import MIN_SAMPLES, PairedChange, Samples, holm
 from stripectl.statistics.verdict import Verdict
 from stripectl.util.progress import Say, quiet
+from stripectl.util.units import NOTHING, duration
 
 MAX_FALSE_ALARMS = 0.05  # probability of one wrong verdict in a whole comparison where nothing has changed
 BUSY_SHARE = 0.5  # share of the cores above which other programs affect every sample
+MENTIONED_CHANGE = 0.02  # a larger change of the machine's own speed is reported
 # Parts of the environment that must be equal to compare times: a compiler's do not depend on the machine it runs on.
 PARTS_THAT_MATTER = {
     "measured": ("versions", "flags", "host", "devices"),
@@ -43,6 +47,27 @@ class Comparison:
     interval: tuple[float, float] | None = None
     why: str = ""
     machine: float = 0.0
+
+    @property
+    def change_text(self) -> str:
+        """The change, with its interval where both were sampled."""
+        if self.change is None:
+            return NOTHING
+        text = f"{self.change:+.1%}"
+        if self.interval and self.base.method == "measured":
+            text += f" [{self.interval[0]:+.1%}, {self.interval[1]:+.1%}]"
+        return text
+
+    @property
+    def time_texts(self) -> tuple[str, str]:
+        """The times in the base and in the new run."""
+        return duration(self.base.median_s), NOTHING if self.verdict == Verdict.MISSING else duration(self.new.median_s)
+
+    @property
+    def sentence(self) -> str:
+        """The times, the change and the reason of the verdict."""
+        old, fresh = self.time_texts
+        return f"{old} to {fresh}, {self.change_text}" + (f": {self.why}" if self.why else "")
 
 
 def matched_measurements(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], list[Measurement]]:
@@ -95,6 +120,38 @@ def compared_samples(base: Measurement, new: Measurement) -> tuple[Samples, Samp
 
 def is_timed(base: Measurement, new: Measurement) -> bool:
     return new.status == "ok" and bool(new.median_s and base.median_s)
+
+
+def check_environments(base: Run, new: Run) -> None:
+    """Fail where the environments of two runs differ in a part that matters.
+
+    Raises:
+        BadInput: they do, or the runs have no measurement in common.
+    """
+    if unlike := environment_differences(base, new):
+        raise BadInput(
+            f"the environments of the runs differ: {'; '.join(unlike)}. Try --allow-different to compare them anyway."
+        )
+
+
+def comparison_notes(compared: Sequence[Comparison]) -> list[str]:
+    """A different speed of the machine itself, the reasons of verdicts, and disturbances."""
+    said, machine = list[str](), max((each.machine for each in compared), key=abs, default=0.0)
+    if abs(machine) > MENTIONED_CHANGE:
+        said.append(
+            f"The machine was up to {machine:+.1%} slower in NEW (measured by the yardstick, a reference matmul next "
+            "to each sample). A change is computed from samples in which it was as fast; the columns show all medians."
+        )
+    said += [
+        f"{each.verdict} {plan_label(each.new)}, {each.new.workload.passes}: {each.why}"
+        for each in compared
+        if each.why
+    ]
+    for each in compared:
+        for name, m in (("BASE", each.base), ("NEW", each.new)):
+            if each.verdict != Verdict.MISSING and (found := disturbances(m)):
+                said.append(f"disturbed {name}, {plan_label(m)}, {m.workload.passes}: {'; '.join(found)}")
+    return said
 
 
 def environment_differences(base: Run, new: Run) -> list[str]:

@@ -23,6 +23,22 @@ def why_implausible(m: Measurement, run: MeasurementSet) -> str | None:
     return next(_broken(m, run), None)
 
 
+def implausible_sentences(run: MeasurementSet) -> list[str]:
+    """The predictions that break a bound, each once."""
+    said = (
+        f"{m.plan}: {why}. It is not recommended. Try --method measured where it can run."
+        for m in run
+        if (why := why_implausible(m, run))
+    )
+    return list(dict.fromkeys(said))
+
+
+def fast_sentences(run: MeasurementSet) -> list[str]:
+    """The plans that are faster than a reader expects, each once."""
+    said = (f"{m.plan} {m.workload.passes}, {m.method}: {why}" for m in run if (why := why_so_fast(m, run)))
+    return list(dict.fromkeys(said))
+
+
 def _broken(m: Measurement, run: MeasurementSet) -> Iterator[str]:
     reached, peak = m.flops_per_s_per_device, m.peak_flops_per_s
     if reached and peak and reached > peak * (1 + BOUND_SLACK):

@@ -6,10 +6,11 @@ the same time, computes more tiles, needs more memory, copies more, or is predic
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from stripectl.analysis.comparison import differences_in_parts
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
@@ -38,6 +39,12 @@ class ScheduleFact:
     def shown(self, value: float | None) -> str:
         """A value in words."""
         return NOTHING if value is None else shape_of(self.name)(value)
+
+    @property
+    def sentence(self) -> str:
+        """The fact in both runs, and why the new run has no program."""
+        reason = f", {self.new.reason}" if self.new.reason else ""
+        return f"{self.name}: {self.shown(self.was)} to {self.shown(self.now)}{reason}"
 
 
 def shape_of(name: str) -> Callable[[float], str]:
@@ -70,6 +77,15 @@ def compare_schedules(base: Run, new: Run, threshold: float) -> list[ScheduleFac
             threshold,
         )
     ]
+
+
+def schedule_notes(base: Run, new: Run, facts: Sequence[ScheduleFact]) -> list[str]:
+    """How many facts are equal, and the differences of the environments that may explain the others."""
+    equal = sum(each.was == each.now for each in facts)
+    plans = len({each.base.key for each in facts})
+    unlike = differences_in_parts(base, new, ("versions", "flags"))
+    said = f"{equal} of {len(facts)} facts of {plans} compiled plans are equal"
+    return [said, *(f"differs: {each}" for each in unlike)]
 
 
 def compiled_measurements(run: Run) -> list[Measurement]:

@@ -6,7 +6,8 @@ speed-up compares striped with the contiguous ring.
 """
 
 import csv
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
@@ -73,3 +74,12 @@ def published_comparisons(measurements: Iterable[Measurement]) -> list[Published
             what = hardware, work.model or "", mesh, work.seq_len
             found.append(PublishedComparison(*what, known[0], bound, known[1], slow_s / m.median_s, m.method))
     return found
+
+
+def error_sentence(found: Sequence[PublishedComparison]) -> str:
+    """The error over all rows that the paper measured; empty where it measured none."""
+    errors = [each.error for each in found if each.error is not None]
+    if not errors:
+        return ""
+    ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
+    return f"off by {statistics.median(errors):+.0%} at the median, {ends}"

@@ -113,13 +113,19 @@ def compiled_table(errors: "Sequence[CompiledSpeedUpAccuracy]", constants: "Pape
 
 
 def mesh_table(orders: "Sequence[MeshOrder]", cells: "Sequence[MeshTime]") -> "Table":
-    numbers = ("pairs 3 % apart", "in the right order", "Kendall's tau", "pick over best", "simulated / measured")
+    from stripectl.analysis.accuracy.meshes import rank_correlation
+
+    numbers = (
+        *("pairs 3 % apart", "in the right order", "nearer pairs", "predicted within 10 %"),
+        *("Kendall's tau", "pick over best", "simulated / measured"),
+    )
     title = "meshes of a training step (MaxText, v5p-64, llama3-8b, contiguous; exposed dK/dV chosen by these rows)"
     made = number_table(title, ("tokens",), numbers)
     for each in orders:
         ratios = sorted(cell.ratio for cell in cells if cell.seq_len == each.seq_len)
-        counts = f"{each.seq_len // 1024}k", str(each.pairs), str(each.right)
-        made.add_row(*counts, f"{each.tau:.2f}", f"{each.lost:+.1%}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
+        counts = f"{each.seq_len // 1024}k", *map(str, (each.pairs, each.right, each.ties, each.near))
+        tau, ends = f"{rank_correlation(each.seq_len):.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        made.add_row(*counts, tau, f"{each.lost:+.1%}", ends)
     return made
 
 

@@ -1,6 +1,5 @@
 """`stripectl topology`: a machine's devices, links and rates."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from stripectl.core.model_config import Model
     from stripectl.hardware.placement import MeshPlacement
     from stripectl.hardware.profile import Hardware
-    from stripectl.measure.device_pool import DevicePool, LocalTarget
 
 
 @click.command("topology")
@@ -48,6 +46,7 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
     from stripectl.core.plan import make_mesh, parse_mesh
     from stripectl.hardware.placement import place_mesh
     from stripectl.measure.device_pool import DevicePool
+    from stripectl.measure.machine_rates import measured_profile
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.options import RequestOptions
@@ -108,32 +107,3 @@ def hiding_blocks(machine: "Hardware", sizes: "Model", bytes_per_s: float | None
                 said = "n/a (no published rate)" if rows is None else f"{rows:,.0f}"
                 lines.append(f"{dtype:10}{what:34}{heads}, {group:2} query heads per key/value head   {said}")
     return lines
-
-
-def measured_profile(place: "LocalTarget", devices: "DevicePool", save: Path) -> "Hardware":
-    """The machine with rates measured here, saved as a profile for --hardware."""
-    import platform
-
-    import yaml
-
-    from stripectl.core.workload import DTYPES
-    from stripectl.errors import Missing
-    from stripectl.hardware.profile import Hardware
-    from stripectl.util.files import write_atomically
-
-    if not place.here:
-        raise Missing(f"cannot measure {place.target} because it is not available here. Try --target local.")
-    base = place.target.hardware
-    source = f"measured on {platform.node()} by stripectl topology --measure, {datetime.now(UTC):%Y-%m-%d}"
-    figures = {name: {"value": value, "source": base.sources[name]} for name, value in base.figures.items()}
-    for dtype in DTYPES:
-        devices.say(f"time a {dtype} matmul", 0, 1)
-        rates = devices.group(place.processes).ask("time_matmul", dtype=dtype)
-        figures[f"matmul_flops_per_s_{dtype}"] = {"value": float(min(rates)), "source": source}
-    if hop := devices.hop(place.processes, place.here):
-        latency, per_s = hop
-        figures["link_bytes_per_s_one_way"] = {"value": per_s, "source": source}
-        if latency > 0:
-            figures["hop_latency_s"] = {"value": latency, "source": source}
-    write_atomically(save, yaml.safe_dump(base.fields() | {"figures": figures}, sort_keys=False))
-    return Hardware.load(str(save))

@@ -150,7 +150,10 @@ class CompilerPool:
         if hardware.kind != "tpu" or small is None:
             return None
         # A tile may fit into a core's memory forward, and not backward.
-        for passes in ("forward-backward", "forward"):
+        passes_tried = ("forward-backward", "forward")
+        if kernels[shape.kernel].computes("backward") != shape.kernel:
+            passes_tried = ("forward",)
+        for passes in passes_tried:
             programs = [canonical_program(shape, mask, passes) for mask in masks_of(shape.kernel)]
             try:
                 alike = [self.report(*each, Target(hardware, small), {}) for each in programs]

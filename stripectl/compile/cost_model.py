@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import count_pairs
+from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload

@@ -11,18 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from stripectl.core.layout import (
-    MASKS,
-    Layout,
-    SequenceSharding,
-    Tile,
-    TileCount,
-    Window,
-    count_pairs,
-    count_tiles,
-    layouts,
-)
+from stripectl.core.layout import MASKS, Layout, Tile, Window, layouts
+from stripectl.core.mask_tiles import TileCount, count_pairs, count_tiles
 from stripectl.core.model_config import Model
+from stripectl.core.sequence_sharding import SequenceSharding
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 

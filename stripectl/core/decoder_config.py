@@ -45,36 +45,49 @@ def decoder(
     `attention_bias` says), the number of norms of D elements per layer (with one more after the last layer, if there
     are any), the norms of queries and keys (`head`: one for all heads, `all`: over all elements), and the sizes,
     replaced parts and vectors of the family."""
-    d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
+    layers = keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
-    n, k, h = own["heads"], own["kv_heads"], own["head_dim"]
-    biased = keys.flag("attention_bias")
-    vectors += d * (norms * layers + (norms > 0))
-    vectors += layers * (n + 2 * k) * h * (biased if qkv_bias is None else qkv_bias)
-    vectors += layers * d * (biased if out_bias is None else out_bias)
-    vectors += layers * (2 * own["feed_forward"] + d) * keys.flag("mlp_bias")
-    vectors += layers * {"": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norms]
-    found, vocabulary = [*replaced], keys.size("vocab_size")
-    if query_key_norms:
-        found.append(Replacement("norms of queries and keys", NOTHING))
-    if norms > 2:
-        found.append(Replacement("norms after attention and feed-forward", NOTHING))
-    found += one_embedding(keys)
+    vectors += norms_and_biases(keys, own, norms, query_key_norms, qkv_bias, out_bias)
     masks = masks or ["causal"] * layers
     attention = attention_of(masks, recurrence, linear_heads)
     return ModelConfig(
         sizes={
-            "hidden": d,
+            "hidden": keys.size("hidden_size"),
             "layers": layers,
-            "vocabulary": vocabulary,
+            "vocabulary": keys.size("vocab_size"),
             **own,
             **attention,
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
-        replaced=(*found, *replaced_windows(masks)),
+        replaced=(*replaced, *replaced_norms(norms, query_key_norms), *one_embedding(keys), *replaced_windows(masks)),
         vector_parameters=vectors,
     )
+
+
+def norms_and_biases(
+    keys: ConfigKeys,
+    sizes: Mapping[str, int],
+    norms: int,
+    query_key_norms: str,
+    qkv_bias: bool | None,
+    out_bias: bool | None,
+) -> int:
+    """Parameters of the norms of a model and of the biases of its projections; the arguments are as of `decoder`."""
+    d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
+    n, k, h = sizes["heads"], sizes["kv_heads"], sizes["head_dim"]
+    biased = keys.flag("attention_bias")
+    of_layer = d * norms + {"": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norms]
+    of_layer += (n + 2 * k) * h * (biased if qkv_bias is None else qkv_bias)
+    of_layer += d * (biased if out_bias is None else out_bias)
+    of_layer += (2 * sizes["feed_forward"] + d) * keys.flag("mlp_bias")
+    return layers * of_layer + d * (norms > 0)
+
+
+def replaced_norms(norms: int, query_key_norms: str) -> list[Replacement]:
+    """The norms that stripectl omits."""
+    found = [Replacement("norms of queries and keys", NOTHING)] if query_key_norms else []
+    return found + [Replacement("norms after attention and feed-forward", NOTHING)] * (norms > 2)
 
 
 def one_embedding(keys: ConfigKeys) -> list[Replacement]:

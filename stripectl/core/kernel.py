@@ -11,7 +11,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from stripectl.core.layout import MaskBlock, Tile, TileCount, count_tiles
+from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.mask_tiles import TileCount, count_tiles
 from stripectl.util.files import Catalogue
 
 LANES = 128  # of a TPU's vector registers
@@ -107,7 +108,8 @@ class Kernel:
     makes_hops: the kernel sends the hops of a ring itself while it computes tiles: forward and backward take a
         `FusedHop` too, and return (their usual result, the arrays that the hop has brought).
     fallback: the kernel for cases that this kernel does not support, on the same hardware.
-    tile_costs_of: the kernel whose tiles this kernel computes, where that is another kernel: their cost is equal.
+    tile_costs_of[pass] -> the kernel whose tiles this kernel computes, where that is another kernel: their cost is
+        equal.
     moved_bytes_per_element[pass] -> bytes that a call reads and writes in memory for each element of its queries,
         in addition to its tiles: for queries scaled beforehand and results merged afterwards.
     known_tile(workload, plan, device kinds, pass) -> the tile that published sweeps of a library found fastest for the
@@ -156,7 +158,7 @@ class Kernel:
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict[str, tuple[PallasKernel, ...]])
     makes_hops: bool = False
     fallback: str = ""
-    tile_costs_of: str = ""
+    tile_costs_of: Mapping[str, str] = field(default_factory=dict[str, str])
     moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
     query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -166,6 +168,10 @@ class Kernel:
     def attention(self) -> str:
         """The kind of attention that the kernel computes."""
         return "linear" if self.family in LINEAR_FAMILIES else "softmax"
+
+    def computes(self, passes: str) -> str:
+        """The kernel that computes its tiles in a pass."""
+        return self.tile_costs_of.get(passes, self.name)
 
     @property
     def masks_all(self) -> bool:

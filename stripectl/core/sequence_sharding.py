@@ -6,12 +6,106 @@ inference. There the layout shards queries as it shards keys, or, where they are
 and last position, so every device knows them from the starts of all documents, and K/V carry nothing about them.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
-from stripectl.core.layout import Documents, Index, SequenceSharding, layouts
+from stripectl.core.layout import UNBOUNDED, WHOLE, Documents, Index, Layout, MaskBlock, Window, layouts
+from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
+
+
+@dataclass(frozen=True)
+class SequenceSharding:
+    """`shards` of `rows` keys each. Queries are the last positions. They are sharded by the layout too, `query_rows`
+    per shard; otherwise every shard has all of them, in one piece."""
+
+    layout: Layout
+    window: Window
+    shards: int
+    rows: int
+    query_rows: int
+    shards_queries: bool = True
+
+    @classmethod
+    def square(cls, layout: Layout, window: Window, shards: int, rows: int) -> "SequenceSharding":
+        """The sharding of as many queries as keys."""
+        return cls(layout, window, shards, rows, rows)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs of adjacent positions of a shard."""
+        return self.layout.pieces if self.shards > 1 else 1
+
+    @property
+    def query_piece(self) -> int:
+        """The number of rows in a piece of queries."""
+        return self.query_rows // self.layout.pieces if self.shards_queries else self.query_rows
+
+    @property
+    def key_piece(self) -> int:
+        return self.rows // self.layout.pieces
+
+    def orders(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64 (queries, keys), such that stored = natural[order]."""
+        keys = self.layout.permutation(self.shards, self.shards * self.rows)
+        if not self.shards_queries:
+            return np.arange(self.query_rows), keys
+        return self.layout.permutation(self.shards, self.shards * self.query_rows), keys
+
+    def bands(
+        self,
+        me: Index,
+        src: Index,
+        part: tuple[int, int] = WHOLE,
+        documents: Documents | None = None,
+        rows: Callable[[int], np.ndarray] = np.arange,
+    ) -> list[MaskBlock]:
+        """The rectangles of queries of shard `me` against keys of shard `src`, or against part i of n equal parts of
+        its rows, `part` = (i, n), which must divide every piece evenly. With documents they hold the limits of the
+        given `rows` of a piece, by default all."""
+        step, size = self.layout.step(self.shards), self.query_piece
+        before = self.shards * self.rows - self.query_rows * (self.shards if self.shards_queries else 1)
+        queries = self.layout.firsts(me, self.shards, self.query_rows) if self.shards_queries else (0,)
+        keys, cols = self._keys(src, part)
+        found = list[MaskBlock]()
+        for i, query in enumerate(queries):
+            query = query + before
+            for j, key in enumerate(keys):
+                low = -UNBOUNDED if self.window.left is None else -((key - query + self.window.left) // step)
+                high = UNBOUNDED if self.window.right is None else (query - key + self.window.right) // step
+                limits = None
+                if documents is not None:
+                    edges = documents(with_rows(query) + step * rows(size))
+                    limits = tuple(-((with_rows(key) - edge) // step) for edge in edges)
+                found.append(MaskBlock(i * size, j * cols, size, cols, low, high, limits))
+        return found
+
+    def _keys(self, src: Index, part: tuple[int, int]) -> tuple[list[Index], int]:
+        """(the first position of each piece, or part of a piece, of the keys; the number of its keys)."""
+        (index, parts), pieces = part, self.layout.pieces
+        firsts, size = self.layout.firsts(src, self.shards, self.rows), self.rows // pieces
+        if parts <= pieces:
+            return list(firsts[index * pieces // parts : (index + 1) * pieces // parts]), size
+        each = parts // pieces
+        cols = size // each
+        return [firsts[index // each] + self.layout.step(self.shards) * (index % each) * cols], cols
+
+    def rounds(self, by: int = 1) -> int:
+        """The number of rounds of a ring up to the last with a live score on any device, where keys travel `by` = 1
+        place forward or -1 backward per round."""
+        me = np.arange(self.shards)
+        last_first = reversed(range(self.shards))
+        live = (hop for hop in last_first if np.any(count_pairs(self.bands(me, (me - by * hop) % self.shards))))
+        return next(live, 0) + 1
+
+
+def with_rows(first: Index) -> Index:
+    """First positions, of one shard or of many, with an added dimension for rows."""
+    return first[..., None] if np.ndim(first) else first
 
 
 def sequence_sharding(workload: Workload, plan: Plan) -> SequenceSharding:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
 from stripectl.core.layer_groups import LayerGroup, layer_groups
-from stripectl.core.layout import Layout, SequenceSharding, layouts
+from stripectl.core.layout import Layout, layouts
 from stripectl.core.layout_switch import BASE, why_no_switch
 from stripectl.core.model_config import Model
 from stripectl.core.plan import (
@@ -22,7 +22,7 @@ from stripectl.core.plan import (
     Plan,
 )
 from stripectl.core.scheme import Scheme, schemes
-from stripectl.core.sequence_sharding import query_sharding, sequence_sharding
+from stripectl.core.sequence_sharding import SequenceSharding, query_sharding, sequence_sharding
 from stripectl.core.workload import STEP, Workload
 
 

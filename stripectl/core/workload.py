@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stripectl.core.layout import MASKS, UNBOUNDED, MaskBlock, Window, count_pairs
+from stripectl.core.layout import MASKS, UNBOUNDED, MaskBlock, Window
 from stripectl.core.linear_attention import (
     ATTENTIONS,
     CONSTANT,
@@ -24,6 +24,7 @@ from stripectl.core.linear_attention import (
     pattern_of,
     recurrence_of,
 )
+from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, Model, max_size
 from stripectl.core.recurrence import Recurrence
 from stripectl.errors import BadInput

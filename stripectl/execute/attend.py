@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core.comm import HEADS, ROWS
-from stripectl.core.layout import WHOLE, Documents, MaskBlock, SequenceSharding, Tile
+from stripectl.core.layout import WHOLE, Documents, MaskBlock, Tile
+from stripectl.core.sequence_sharding import SequenceSharding
 
 
 class Saved(NamedTuple):

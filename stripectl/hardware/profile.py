@@ -4,6 +4,7 @@ A profile in `profiles/hardware/` gives figures per JAX device, as `{value, sour
 writes a profile of the local machine. A figure that is not published is absent from the profile, and None here.
 """
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ FIGURES = (
     "hbm_bytes",
     "hbm_bytes_per_s",
     "achievable_hbm_bytes_per_s",
+    "fill_bytes_per_s",  # of an array that is filled with one value
     "link_bytes_per_s_one_way",
     "chip_bytes_per_s_one_way",  # between the devices of a chip
     "hop_latency_s",
@@ -92,8 +94,9 @@ class Hardware:
         Raises:
             BadInput: the name is unknown, or the file is not a profile.
         """
-        path, content = load_profile("hardware", "hardware", name)
-        return cls.from_mapping(path, content)
+        if name in hardware_names():
+            return _shipped(name)
+        return cls.from_mapping(*load_profile("hardware", "hardware", name))
 
     @classmethod
     def from_mapping(cls, path: Path, content: Mapping[str, Any]) -> "Hardware":
@@ -237,6 +240,12 @@ def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]
 
 def hardware_names() -> tuple[str, ...]:
     return profile_names("hardware")
+
+
+@functools.cache
+def _shipped(name: str) -> Hardware:
+    """A machine of this package, which does not change while it runs."""
+    return Hardware.from_mapping(*load_profile("hardware", "hardware", name))
 
 
 def named_by_device(device_kind: str) -> Hardware | None:

@@ -14,6 +14,10 @@ The innermost region with most of the matmuls is the tile; where several have eq
 of whole tiles and the longest the region of boundary tiles. A kernel with a mask guards it, because its grid also steps
 over dead tiles; a kernel without a mask does not. Guarded regions without matmuls start and end a row of tiles.
 
+Next to the bundles of a kernel is a table of the units that each bundle uses, TIME-NAME-NN-...-utilization.txt, and of
+how many operations a unit takes at once: MXU matrices, VALU vectors, EUP exponentials, XLU lanes, VPOP results of the
+MXU, XLU and EUP, VLOAD and VSTORE, of which FILL and SPILL are for registers.
+
 Bundles do not include waiting: for memory, and for a matrix unit that is given work faster than it takes it (tiles of
 dK/dV on v5e show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two.
 
@@ -37,6 +41,7 @@ BRANCH = re.compile(r"sbr\.rel \(!?%p\w+\) target = \$region(\d+)")
 TARGET = re.compile(r"Start/End empty region (\d+)")
 MATMUL = re.compile(r"\bvmatmul\.")
 TURNS = re.compile(r"scmp\.ge\.s32\.totalorder %\w+, (\d+) /\* loop exit test")
+UNIT_ROWS = 4  # lines of a table of units before the line of the first bundle
 PIPELINED = 2  # iterations of the loop in which the first step is only loaded, or the last step only stored
 
 
@@ -68,7 +73,7 @@ def kernels(folder: Path) -> list[KernelBundles]:
     files = [(found[1], path) for path in sorted(folder.glob("*.txt")) if (found := FILE.fullmatch(path.name))]
     if not files:
         raise StripectlError(f"{folder} holds no final bundles: this libtpu has no such dump, or nothing was compiled.")
-    found = [kernel(name, path.read_text()) for name, path in files if is_kernel(path)]
+    found = [kernel(name, path.read_text(), utilization(path)) for name, path in files if is_kernel(path)]
     if not found:
         raise StripectlError(f"the {len(files)} programs in {folder} hold no Pallas kernel.")
     return sorted(found, key=lambda each: each.name)
@@ -80,8 +85,25 @@ def is_kernel(path: Path) -> bool:
         return any(CALL.search(line) for line in file)
 
 
-def kernel(name: str, text: str) -> KernelBundles:
-    """A kernel from the text of its bundles.
+def utilization(path: Path) -> str:
+    """The table of units of the kernel whose bundles a file holds; empty where the compiler wrote none."""
+    own = path.name.rpartition("-final_bundles")[0].rpartition("-")[0]
+    tables = (each for each in path.parent.glob("*-utilization.txt") if each.name.startswith(f"{own}-"))
+    return next((each.read_text() for each in tables), "")
+
+
+def unit_cycles(table: str, bundles: Iterable[Bundle]) -> dict[str, float]:
+    """By unit, the cycles that the operations of bundles take; empty for a table of another format."""
+    lines = [re.split(r"[,\s]+", line.strip()) for line in table.splitlines()]
+    if len(lines) < UNIT_ROWS or not all(text.isdigit() for line in [lines[2], *lines[UNIT_ROWS:]] for text in line):
+        return {}
+    used = [lines[UNIT_ROWS + bundle.address] for bundle in bundles]
+    sums = (sum(map(int, column)) for column in zip(*used, strict=True))
+    return {name: each / int(most) for name, most, each in zip(lines[1], lines[2], sums, strict=True)}
+
+
+def kernel(name: str, text: str, table: str = "") -> KernelBundles:
+    """A kernel from the text of its bundles, and the table of their units.
 
     Raises:
         StripectlError: the format is unknown.
@@ -102,9 +124,11 @@ def kernel(name: str, text: str) -> KernelBundles:
     around = {region for region in regions for tile in tiles if tile and region != tile and encloses(region, tile)}
     step = sum(sizes[region] for region in {None, *around} - {*tiles})
     computed = sorted(sizes[region] for region in tiles)
+    whole = min(tiles, key=lambda region: sizes[region])
     row = sizes.total() - step - sum(computed)
     steps = None if turns is None else turns - PIPELINED
-    return KernelBundles(name, steps, computed[0], computed[-1], step, row, masked=bool(around))
+    units = unit_cycles(table, [bundle for bundle in inside if home[bundle.address] == whole])
+    return KernelBundles(name, steps, computed[0], computed[-1], step, row, masked=bool(around), units=units)
 
 
 def parse_bundles(lines: Iterable[str]) -> Iterator[Bundle]:

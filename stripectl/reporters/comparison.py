@@ -5,22 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stripectl.analysis import comparison, schedule_diff
-from stripectl.errors import BadInput
 from stripectl.reporters.ci import JUnitCase
 from stripectl.reporters.markdown import fit_comment, markdown_table
 from stripectl.reporters.markdown import markdown_text as plain
-from stripectl.reporters.terminal.tables import change_cell
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
-from stripectl.results.noise import disturbances
 from stripectl.results.run import Run
 from stripectl.statistics.verdict import Verdict
 from stripectl.util.progress import Say
-from stripectl.util.units import NOTHING, duration
 
 TIME_COLUMNS = ("verdict", "plan", "pass", "change", "base", "new", "method", "workload")
 FACT_COLUMNS = ("verdict", "plan", "pass", "fact", "base", "new", "workload")
-MENTIONED_CHANGE = 0.02  # a larger change of the machine's own speed is reported
 MIN_COLUMNS = 4  # columns on the narrowest screen
 
 
@@ -62,39 +57,15 @@ def times_table(base: Run, new: Run, threshold: float, allow_different: bool, sa
     Raises:
         BadInput: no measurement in common, or the environments differ.
     """
-    found, unlike = (
-        ComparisonTable("stripectl compare", TIME_COLUMNS, properties=compared_runs(base, new)),
-        comparison.environment_differences(base, new),
-    )
-    if unlike and not allow_different:
-        raise BadInput(
-            f"the environments of the runs differ: {'; '.join(unlike)}. Try --allow-different to compare them anyway."
-        )
+    if not allow_different:
+        comparison.check_environments(base, new)
+    found = ComparisonTable("stripectl compare", TIME_COLUMNS, properties=compared_runs(base, new))
     compared = comparison.compare_runs(base, new, threshold, say)
     for each in compared:
-        m = each.new
-        old, fresh = duration(each.base.median_s), NOTHING if each.verdict == Verdict.MISSING else duration(m.median_s)
-        message = f"{old} to {fresh}, {change_cell(each)}" + (f": {each.why}" if each.why else "")
-        found.add(m, f"{plan_label(m)} {m.method}", each.verdict, message, (change_cell(each), old, fresh, m.method))
-    found.notes = [found.counted(), *unlike]
-    machine = max((each.machine for each in compared), key=abs)
-    if abs(machine) > MENTIONED_CHANGE:
-        found.notes.append(
-            f"The machine was up to {machine:+.1%} slower in NEW (measured by the yardstick, a reference matmul next "
-            "to each sample). A change is computed from samples in which it was as fast; the columns show all "
-            "medians."
-        )
-    found.notes += [
-        f"{each.verdict} {plan_label(each.new)}, {each.new.workload.passes}: {each.why}"
-        for each in compared
-        if each.why
-    ]
-    found.notes += [
-        f"disturbed {name}, {plan_label(m)}, {m.workload.passes}: {'; '.join(said)}"
-        for each in compared
-        for name, m in (("BASE", each.base), ("NEW", each.new))
-        if each.verdict != Verdict.MISSING and (said := disturbances(m))
-    ]
+        m, row = each.new, (each.change_text, *each.time_texts, each.new.method)
+        found.add(m, f"{plan_label(m)} {m.method}", each.verdict, each.sentence, row)
+    unlike, notes = comparison.environment_differences(base, new), comparison.comparison_notes(compared)
+    found.notes = [found.counted(), *unlike, *notes]
     return found
 
 
@@ -107,14 +78,10 @@ def schedules_table(base: Run, new: Run, threshold: float) -> ComparisonTable:
     found = ComparisonTable("stripectl compare --compare schedule", FACT_COLUMNS, properties=compared_runs(base, new))
     facts = schedule_diff.compare_schedules(base, new, threshold)
     for each in facts:
-        m, row = each.new, (each.name, each.shown(each.was), each.shown(each.now))
-        message = f"{each.name}: {row[1]} to {row[2]}" + (f", {m.reason}" if m.reason else "")
-        found.add(m, f"{plan_label(m)} {each.name}", each.verdict, message, row)
-    changed = [row for row, each in zip(found.rows, facts, strict=True) if each.was != each.now]
-    plans = len({each.base.key for each in facts})
-    found.rows = changed
-    found.notes = [f"{len(facts) - len(changed)} of {len(facts)} facts of {plans} compiled plans are equal"]
-    found.notes += [f"differs: {each}" for each in comparison.differences_in_parts(base, new, ("versions", "flags"))]
+        row = each.name, each.shown(each.was), each.shown(each.now)
+        found.add(each.new, f"{plan_label(each.new)} {each.name}", each.verdict, each.sentence, row)
+    found.rows = [row for row, each in zip(found.rows, facts, strict=True) if each.was != each.now]
+    found.notes = schedule_diff.schedule_notes(base, new, facts)
     return found
 
 

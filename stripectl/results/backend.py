@@ -54,7 +54,8 @@ Event = DevicesFound | Partial | Final | SearchResult | Notice
 
 
 class Backend(Protocol):
-    """Simulates, compiles or measures plans of one target."""
+    """Simulates, compiles or measures plans of one target. Rates of the machine itself, which `topology --measure`
+    saves, are not found here, because they are figures of no plan."""
 
     def prepare(self, cases: Sequence[Case]) -> None:
         """Fail before anything runs where the cases cannot run.

@@ -1,7 +1,7 @@
 """The compiler's report on a plan's program: collectives and their schedule, rewrites, and cycles."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stripectl.results.records import Amount, Count, Sparse
 
@@ -67,6 +67,7 @@ class KernelBundles:
     step: float  # of every step in addition: the loop, addresses, starting copies
     row: float  # of the start and the end of a row of tiles
     masked: bool  # whether a step can skip its tile; where it cannot, `tile` holds most of the step's bundles
+    units: Mapping[str, float] = field(default_factory=dict[str, float])  # cycles of a whole tile, by the core's unit
 
 
 @dataclass(frozen=True, kw_only=True)

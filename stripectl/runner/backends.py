@@ -14,7 +14,7 @@ from stripectl.hardware.target import Target
 from stripectl.measure.block_sampler import BlockSampler, TimedTiles
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.measure.plan_sampler import PlanSampler
-from stripectl.measure.sampler import measure, refused_without
+from stripectl.measure.sampler import measure
 from stripectl.profiling.profiler import Tracer
 from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial, Sampler, SamplingBackend
 from stripectl.results.case import Case
@@ -29,7 +29,7 @@ from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.training_step import from_fewer_layers, simulated_step, with_fewer_layers
 from stripectl.util.progress import Say
-from stripectl.workers.hosts import Cluster, HostLost
+from stripectl.workers.hosts import Cluster
 
 EXPLAINED_PLANS = 20  # the fastest plans of a group
 
@@ -110,11 +110,7 @@ class Measured:
                 for known in measure(workers, wanted, self.request.sampling, share_s, say, link, self.tracer):
                     made |= {result.identity: result for result in known}
                     yield from (Partial(each) for each in reassemble(cases, made) if each.samples_s)
-        except KeyboardInterrupt as error:
-            if isinstance(error, HostLost):
-                parts = (each for case in runnable for each in measurements_to_sample(case, self.request))
-                refused = (replace(each, status="refused", reason=refused_without(error)) for each in parts)
-                made = {each.identity: each for each in refused if not each.samples_s} | made
+        except KeyboardInterrupt:
             yield from map(Final, reassemble(cases, made))
             raise
         yield from map(Final, reassemble(cases, made))

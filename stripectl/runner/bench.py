@@ -8,12 +8,16 @@ measured and compared with its own simulation.
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.sampler import refused_without
 from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.case import Case
+from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one, with_devices_found
 from stripectl.runner.cases import already_measured, bench_cases, compiling, one_device
 from stripectl.runner.max_length import max_length, max_length_cases
@@ -23,7 +27,7 @@ from stripectl.runner.small_ring import small_ring
 from stripectl.simulate.sensitivity import with_estimated_sensitivity
 from stripectl.simulate.training_step import with_fewer_layers
 from stripectl.util.progress import Say
-from stripectl.workers.hosts import Cluster
+from stripectl.workers.hosts import Cluster, HostLost
 
 
 def bench(request: Request, say: Say, cluster: Cluster | None = None) -> Iterator[Event]:
@@ -82,12 +86,28 @@ def make_cases(request: Request, place: LocalTarget, say: Say) -> list[Case]:
 
 
 def run_cases(request: Request, cases: Sequence[Case], backends: Backends, deadline: float) -> Iterator[Event]:
-    """The cases of each workload in turn, with a share of the remaining time by its work."""
+    """The cases of each workload in turn, with a share of the remaining time by its work. Where a host is lost, the
+    cases without a result are refused; a search refuses none, because it chooses the cases that it runs."""
     run = run_search if request.is_search else run_group
-    for index, workload in enumerate(request.workloads):
+    groups = [[case for case in cases if case.workload == workload] for workload in request.workloads]
+    for index, (workload, group) in enumerate(zip(request.workloads, groups, strict=True)):
         left_s = max(0.0, deadline - time.monotonic())
-        share_s = left_s * workload.flops / sum(each.flops for each in request.workloads[index:])
-        yield from run(request, [case for case in cases if case.workload == workload], backends, share_s)
+        share_s, ended = left_s * workload.flops / sum(each.flops for each in request.workloads[index:]), set[Any]()
+        try:
+            for event in run(request, group, backends, share_s):
+                ended |= {each.identity for each in finals([event])}
+                yield event
+        except HostLost as lost:
+            left = [case for each in groups[index:] for case in each if case.identity not in ended]
+            left = [case for case in left if not (request.is_search or already_measured(request, case))]
+            yield from (Final(without_host(case, lost)) for case in left)
+            raise
+
+
+def without_host(case: Case, lost: HostLost) -> Measurement:
+    """A case that did not run before a host was lost; one that was not ready keeps its reason."""
+    made = Measurement.of(case)
+    return replace(made, status="refused", reason=refused_without(lost)) if case.is_ready else made
 
 
 def run_max_length(request: Request, backends: Backends) -> Iterator[Event]:

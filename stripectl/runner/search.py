@@ -6,11 +6,8 @@ Plans that differ only in their tiles run together: the clocks have an axis of p
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stripectl.core.defaults import with_tile
 from stripectl.core.layer_groups import layer_groups
-from stripectl.core.plan import Plan, make_mesh
-from stripectl.core.scheme import schemes
-from stripectl.core.validation import why_unsupported
+from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import DevicePool, LocalTarget
@@ -20,7 +17,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.static_facts import facts_of_counts
 from stripectl.simulate.cost_model import CostModel
 from stripectl.simulate.simulation import GroupTimes, simulate_times
-from stripectl.simulate.step_memory import predicted_peak_bytes, step_memory
+from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.step_work import step_work
 from stripectl.simulate.training_step import (
     attention_cost_source,
@@ -29,8 +26,6 @@ from stripectl.simulate.training_step import (
     with_missing_parts,
 )
 from stripectl.workers.worker_group import WorkerError
-
-MAX_WIDENING = 2**6  # the largest multiple of a case's devices that is tried
 
 
 def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
@@ -67,25 +62,6 @@ def time_plans(cases: Sequence[Case], place: LocalTarget, devices: DevicePool) -
         devices.say("simulate plans", len(found), len(cases))
         found |= {id(case): made for case, made in _group(group, place, devices)}
     return (found[id(case)] if case.is_ready else Measurement.of(case) for case in cases)
-
-
-def enough_devices(m: Measurement) -> Plan | None:
-    """The plan of a measurement with the fewest more devices along its scheme's first axis with which the simulation
-    fits in memory; None where their number is unknown."""
-    plan = m.plan
-    axis = next((axis for axis in schemes[plan.scheme].axes if plan.size(axis) > 1), None)
-    if axis is None or not m.hbm_bytes:
-        return None
-    for times in (2**power for power in range(1, MAX_WIDENING.bit_length())):
-        mesh = make_mesh({**plan.axes, axis: plan.size(axis) * times})
-        wider = replace(plan, mesh=mesh, tile=None, backward=None)
-        kind = m.target.kind
-        if why_unsupported(wider, m.workload, kind):
-            return None
-        wider = with_tile(wider, m.workload, kind)
-        if predicted_peak_bytes(m.workload, wider, kind) <= m.hbm_bytes:
-            return wider
-    return None
 
 
 def without_tiles(plan: Plan) -> Plan:

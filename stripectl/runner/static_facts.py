@@ -10,7 +10,8 @@ import numpy as np
 from stripectl.core.bounds import layer_speedup, ring_work
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
-from stripectl.core.layout import Tile, count_pairs, count_tiles, layouts
+from stripectl.core.layout import Tile, layouts
+from stripectl.core.mask_tiles import count_pairs, count_tiles
 from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes

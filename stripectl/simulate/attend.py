@@ -10,7 +10,8 @@ import numpy as np
 
 from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import WHOLE, Tile, TileCount
+from stripectl.core.layout import WHOLE, Tile
+from stripectl.core.mask_tiles import TileCount
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.linear_attention import CONSTANT
+from stripectl.core.mask_tiles import TileCount
 from stripectl.core.workload import Workload
 from stripectl.results.cost_source import CostOrigin, CostSource, HeldOutBlock, HopCost, TileSeconds
 from stripectl.results.records import Sparse

@@ -27,7 +27,7 @@ class Heads(NamedTuple):
 
 
 class CostKey(NamedTuple):
-    """The inputs of a cost other than the machine."""
+    """The inputs of a cost other than the machine. The kernel is the kernel that computes the tiles."""
 
     kernel: str
     dtype: str
@@ -37,9 +37,8 @@ class CostKey(NamedTuple):
 
     @property
     def costs_of(self) -> str:
-        """The kernel whose costs these are, and the recurrence that it computes."""
-        name = kernels[self.kernel].tile_costs_of or self.kernel
-        return f"{name}/{self.recurrence}" if self.recurrence else name
+        """The kernel, and the recurrence that it computes."""
+        return f"{self.kernel}/{self.recurrence}" if self.recurrence else self.kernel
 
     @property
     def head_dim(self) -> int:
@@ -81,9 +80,8 @@ def canonical_program(shape: CostKey, mask: str = "causal", passes: str = "forwa
         "mask": mask,
         "seq_len": CANONICAL_TILES * max(tile.sides),
     }
-    kernel = kernels[shape.kernel].tile_costs_of or shape.kernel
     workload = Workload(**CANONICAL, **own, passes=passes)
-    return workload, Plan("memory_efficient", "contiguous", kernel, mesh=(), tile=tile)
+    return workload, Plan("memory_efficient", "contiguous", shape.kernel, mesh=(), tile=tile)
 
 
 def canonical_recurrence(shape: CostKey) -> tuple[Workload, Plan]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stripectl.core.layout import Tile, TileCount
+from stripectl.core.layout import Tile
+from stripectl.core.mask_tiles import TileCount
 from stripectl.hardware.links import Hops
 from stripectl.hardware.spread import Spread
 from stripectl.results.cost_source import FROM_DATASHEET, CostSource
@@ -81,6 +82,7 @@ class CostModel:
     collective_latency_s: float = 0.0  # of a collective over an axis, before its first byte moves
     collective_spreads: Mapping[frozenset[str], Spread] = field(default_factory=dict)
     memory_bytes_per_s: float = math.inf  # of reads and writes outside of tiles: copies, merges, conversions
+    fill_bytes_per_s: float = math.inf  # of an array that is filled with one value
 
     @property
     def plans(self) -> int:
@@ -141,7 +143,7 @@ class CostModel:
         directions = min(self.ring_directions(axis, size) for axis, size in axes.items())
         per_s = found.ways * link if found else self.collective_bandwidth(axes) * directions
         if found and opcode == "all-gather":  # by an all-reduce, for which zeros are written first
-            return 1 / (2 / per_s + 1 / self.memory_bytes_per_s)
+            return 1 / (2 / per_s + 1 / self.fill_bytes_per_s)
         return per_s / 2 if summed else per_s
 
     def collective_bandwidth(self, axes: Mapping[str, int]) -> float:

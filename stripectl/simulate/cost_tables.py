@@ -223,8 +223,9 @@ def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
     """The inputs of a plan's costs, by pass."""
     heads = Heads(workload.head_dim, workload.value_dim)
     recurrence = workload.recurrence if workload.attention == "linear" else ""
+    kernel = kernels[plan.kernel]
     return {
-        passes: CostKey(plan.kernel, workload.dtype, heads, kernels[plan.kernel].shortest_name(tile), recurrence)
+        passes: CostKey(kernel.computes(passes), workload.dtype, heads, kernel.shortest_name(tile), recurrence)
         for passes, tile in plan.tiles.items()
         if passes == "forward" or workload.passes != "forward"
     }

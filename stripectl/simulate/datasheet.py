@@ -80,6 +80,7 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         link_bytes_per_s_one_way=link,
         torus=bool(hardware.torus_dims),
         memory_bytes_per_s=memory,
+        fill_bytes_per_s=hardware.figure("fill_bytes_per_s") or memory,
         collective_latency_s=hardware.figure("collective_latency_s") or 0.0,
         hops=hops,
         collective_spreads=spreads,

@@ -24,7 +24,7 @@ def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hard
     if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
         return tile
     heads = Heads(workload.head_dim, workload.value_dim)
-    shape = CostKey(plan.kernel, workload.dtype, heads, tile)
+    shape = CostKey(kernel.computes(passes), workload.dtype, heads, tile)
     known = list(map(kernel.full_name, table.tiles(shape, passes)))
     most = max((each.scores_at_once for each in known), default=0)
     sides = {side for each in known if (side := each.block_kv_compute)}

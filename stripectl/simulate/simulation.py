@@ -13,7 +13,7 @@ import numpy as np
 
 from stripectl.core.comm import ROWS
 from stripectl.core.intervals import Overlap, overlap, union_s
-from stripectl.core.layout import TileCount
+from stripectl.core.mask_tiles import TileCount
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import axes_of, query_sharding

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.core.layout import MaskBlock, Tile, column_tiles, row_limits, row_tiles
+from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.mask_tiles import column_tiles, row_limits, row_tiles
 
 
 class Wave(NamedTuple):

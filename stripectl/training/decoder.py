@@ -192,6 +192,67 @@ class Layer(nnx.Module):
             return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence", "rows")
 
 
+class LayerStacks:
+    """The stacks of a decoder's layers, which run segment by segment: a segment is a sequence of kinds of layers, which
+    a scan repeats. `used` counts the layers of each stack that ran."""
+
+    def __init__(
+        self, layers: nnx.Dict, turn: Rotation, attention: Mapping[str, Attention], place: ParameterSharding
+    ) -> None:
+        self.stacks = {name: nnx.split(stack) for name, stack in layers.items()}
+        self.used = Counter[str]()
+        self.turn, self.attention, self.place = turn, attention, place
+
+    def segment(self, x: jax.Array, body: Sequence[str], turns: int) -> jax.Array:
+        """x after the next layers, in the order of the tokens."""
+        each = Counter(map(self.stack_of, body))
+
+        def turn_of(x, states):
+            done, switched = Counter[str](), None
+            for kind in body:
+                x, switched = self.moved(x, switched, self.attention[kind].switch), self.attention[kind].switch
+                name = self.stack_of(kind)
+                state = states[name]
+                if each[name] > 1:
+                    state = jax.tree.map(lambda every, at=done[name]: every[at], state)
+                done[name] += 1
+                x = self.through(kind)(x, state)
+            return self.moved(x, switched, None), None
+
+        states = {name: self.next_layers(name, count, turns) for name, count in each.items()}
+        self.used.update({name: turns * count for name, count in each.items()})
+        x, _ = lax.scan(turn_of, x, states)
+        return x
+
+    def next_layers(self, name: str, count: int, turns: int) -> Any:
+        """The parameters of the next layers of a stack, of which each turn takes `count`."""
+        first = self.used[name]
+
+        def of_turns(every):
+            part = every[first : first + turns * count]
+            return part if count == 1 else part.reshape(turns, count, *every.shape[1:])
+
+        return jax.tree.map(of_turns, self.stacks[name][1])
+
+    def stack_of(self, kind: str) -> str:
+        return ALIKE if ALIKE in self.stacks else kind
+
+    def through(self, kind: str) -> Callable:
+        """(x, the parameters of a layer) -> x after the layer."""
+        definition, _ = self.stacks[self.stack_of(kind)]
+        attend = self.attention[kind]
+        own = attend.turn or self.turn
+        return self.place.remat(lambda x, state: nnx.merge(definition, state)(x, own, attend, self.place))
+
+    def moved(self, x, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None):
+        """x in the layout of the next layer, or of the tokens."""
+        if switched is wanted:
+            return x
+        with jax.named_scope("projections"):
+            x = switched[1](x) if switched else x
+            return wanted[0](x) if wanted else x
+
+
 class Decoder(nnx.Module):
     """Embedding, layers, norm and head. The parameters of layers have a leading dimension of layers, in one stack, or
     in one per kind of layer where a recurrence or other heads give them other shapes."""
@@ -224,46 +285,9 @@ class Decoder(nnx.Module):
             take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
             x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
         x = place.laid(x, "batch", None, "sequence", "rows")
-        stacks, used = {name: nnx.split(stack) for name, stack in self.layers.items()}, Counter[str]()
-
-        def stack_of(kind: str) -> str:
-            return ALIKE if ALIKE in stacks else kind
-
-        def through(kind: str) -> Callable:
-            definition, _ = stacks[stack_of(kind)]
-            own = attention[kind].turn or turn
-            return place.remat(lambda x, state: nnx.merge(definition, state)(x, own, attention[kind], place))
-
-        def moved(x, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None):
-            """x in the layout of the next layer, or of the tokens."""
-            if switched is wanted:
-                return x
-            with jax.named_scope("projections"):
-                x = switched[1](x) if switched else x
-                return wanted[0](x) if wanted else x
-
+        stacks = LayerStacks(self.layers, turn, attention, place)
         for body, turns in segments(kinds):
-            each = Counter(map(stack_of, body))
-
-            def scan_body(x, states, body=body, each=each):
-                done, switched = Counter[str](), None
-                for kind in body:
-                    x, switched = moved(x, switched, attention[kind].switch), attention[kind].switch
-                    name = stack_of(kind)
-                    state = states[name]
-                    if each[name] > 1:
-                        state = jax.tree.map(lambda every, at=done[name]: every[at], state)
-                    done[name] += 1
-                    x = through(kind)(x, state)
-                return moved(x, switched, None), None
-
-            def of_turns(every, name, each=each, turns=turns):
-                part = every[used[name] : used[name] + turns * each[name]]
-                return part if each[name] == 1 else part.reshape(turns, each[name], *every.shape[1:])
-
-            states = {name: jax.tree.map(lambda x, name=name: of_turns(x, name), stacks[name][1]) for name in each}
-            x, _ = lax.scan(scan_body, x, states)
-            used.update({name: turns * count for name, count in each.items()})
+            x = stacks.segment(x, body, turns)
         with jax.named_scope("head"):
             copies = [place.copies(self.norm), place.copies(self.head)]
             return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))

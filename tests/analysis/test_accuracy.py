@@ -5,9 +5,9 @@ import json
 import pytest
 
 from stripectl.analysis.accuracy import compiled_steps, measured_kernel
-from stripectl.analysis.accuracy.attention import attention_groups, attention_rows, known_error
+from stripectl.analysis.accuracy.attention import attention_groups, attention_rows, known_error, published_devices
 from stripectl.analysis.accuracy.meshes import as_jax_lays_it, mesh_orders, mesh_times, published_plans
-from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
+from stripectl.analysis.accuracy.paper import measured_devices, paper_kernel, speed_ups
 from stripectl.cli import main
 from stripectl.core.layout import Tile
 
@@ -19,7 +19,10 @@ def test_every_row_that_ships_is_read() -> None:
     assert {row.ours for row in attention_rows()} == {"pallas_tpu", "cudnn"}
 
 
-@pytest.mark.parametrize("group", attention_groups(), ids=lambda group: f"{group.hardware}-{group.passes}")
+GROUPS = [group for name in published_devices() for group in attention_groups(name)]
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: f"{group.hardware}-{group.passes}")
 def test_attention_on_one_device_is_predicted(group) -> None:
     mean, worst = MAX_ERRORS.get((group.hardware, group.passes), (0.15, 0.35))
     assert group.error.mean <= mean and group.error.worst <= worst
@@ -39,7 +42,7 @@ def test_pairs_of_a_measured_row_are_those_of_its_live_tiles() -> None:
 
 
 def test_the_papers_speed_ups_are_simulated() -> None:
-    errors = [each.error for each in speed_ups()]
+    errors = [each.error for name in measured_devices() for each in speed_ups(name)]
     assert len(errors) == 68 and (sum(error**2 for error in errors) / len(errors)) ** 0.5 < 0.03
     for constants in paper_kernel().values():
         assert [constants.tile, constants.boundary, constants.dead].count(None) == 1
@@ -55,6 +58,7 @@ def test_the_papers_speed_ups_are_predicted_from_compiled_steps() -> None:
 def test_meshes_are_simulated_beside_those_that_ran() -> None:
     assert len(mesh_times()) == 15 and sum(order.pairs for order in mesh_orders()) == 21
     assert sum(order.right for order in mesh_orders()) >= 19
+    assert sum(order.ties for order in mesh_orders()) == 9 and sum(order.near for order in mesh_orders()) >= 8
     assert all(order.lost <= 0.03 for order in mesh_orders())
     assert all(0.7 < cell.ratio < 1.3 for cell in mesh_times())
     assert all(0.9 < cell.ratio < 1.1 for cell in mesh_times() if cell.seq_len == 2**18)

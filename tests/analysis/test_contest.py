@@ -8,19 +8,19 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from stripectl.analysis.by_length import SchemesByLength, schemes_by_length
+from stripectl.analysis.by_length import QUESTION, SchemesByLength, schemes_by_length
+from stripectl.analysis.by_length_notes import by_length_notes
 from stripectl.analysis.ranking import rankings
 from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
 from stripectl.core.plan import UNSHARDED, parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
-from stripectl.reporters.html.page import page_context, render
+from stripectl.reporters.html.page import render
+from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.terminal.by_length import (
-    QUESTION,
     by_length_tables,
     cell_words,
-    matrix_notes,
     matrix_row,
     winner_rows,
 )
@@ -101,7 +101,7 @@ def test_a_scheme_that_is_refused_says_why_and_one_that_was_not_asked_is_unknown
     assert cell_words(lengths[1], "all_gather") == cell_words(lengths[16], "ring") == ("n/a", "", "")
     assert lengths[1].winner is None and winner_rows(found)[0]["winner"] == "n/a"
     assert found.answer.startswith("no plan has a time at 1k; all_gather")
-    assert "ring has no time at 1k: 1 plan, 1 heads do not divide over 3" in matrix_notes(found)
+    assert "ring has no time at 1k: 1 plan, 1 heads do not divide over 3" in by_length_notes(found)
     assert [row["refused"] for row in winner_rows(found)] == ["1", "0", "0", "1"]
 
 
@@ -111,8 +111,10 @@ def test_a_time_is_set_against_the_winners_by_the_same_method() -> None:
     assert {each.winner for each in found.lengths} == {"ring"}
     assert cell_words(found.lengths[2], "all_gather") == ("1.25x", "5.00 s", "◇")
     assert cell_words(found.lengths[0], "all_gather") == ("0.67x tie", "1.00 s", "◇")
-    assert winner_rows(found)[2]["margin"] == "25.0% ◇ ahead of all_gather"
-    assert matrix_notes(found)[0].startswith("◇ was not compiled") and matrix_notes(found)[0].endswith("--refine 2")
+    assert winner_rows(found)[2]["margin"] == "25.0% ahead of all_gather ◇"
+    first = by_length_notes(found)[0]
+    assert first.startswith("a plan that is only simulated may be slower when it is compiled")
+    assert first.endswith("--refine 2")
     alone = contest(*crossing()[3:], *compiled)
     assert cell_words(alone.lengths[2], "all_gather") == ("n/a", "5.00 s", "◇")
     assert alone.lengths[2].runner_up is None and alone.lengths[2].leaders == ("ring",)
@@ -123,7 +125,9 @@ def test_a_plan_that_does_not_cut_the_sequence_stands_for_no_scheme() -> None:
     found = contest(*crossing(), *whole)
     assert list(found.schemes) == [UNSHARDED, "ring", "all_gather"]
     assert found.lengths[0].winner == UNSHARDED and found.lengths[0].cells["ring"].ratio == pytest.approx(1.5 / 0.9)
-    assert matrix_notes(found) == ["unsharded: each sequence stays on one device; devices share only batch and heads"]
+    assert by_length_notes(found) == [
+        "unsharded: each sequence stays on one device; devices share only batch and heads"
+    ]
     assert not schemes_by_length(whole) and not schemes_by_length([*whole, *crossing()[:3]])
 
 
@@ -134,7 +138,7 @@ def test_what_a_compiler_refuses_is_out_whatever_clocks_say_of_its_like() -> Non
     found = contest(*crossing(), *whole, refused)
     assert (found.lengths[0].winner, found.lengths[2].winner) == (UNSHARDED, "ring")
     assert cell_words(found.lengths[2], UNSHARDED) == ("refused", "", "")
-    assert "unsharded has no time at 256k: 1 plan, does not fit: needs 2.00 GiB more memory" in matrix_notes(found)
+    assert "unsharded has no time at 256k: 1 plan, does not fit: needs 2.00 GiB more memory" in by_length_notes(found)
     best = [each.best for each in rankings([*crossing(), *whole, refused]) if each.workload.seq_len == 2**18]
     assert [m.plan for m in best] == [timed("ring", 256, 1.0).plan]
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stripectl.analysis import plausibility
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.analysis.ranking import rankings
 from stripectl.analysis.recommendation import recommend
@@ -17,7 +18,6 @@ from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.reporters.terminal import footnotes
 from stripectl.reporters.terminal.footnotes import plausibility_notes
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
@@ -101,9 +101,7 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
     said = recommend(run)
     assert said and said.plan == fair.plan
     assert any("is implausible and not ranked" in reason for reason in said.reasons)
-    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility_notes(run.measurements)] == [
-        True
-    ]
+    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility_notes(run.results)] == [True]
 
 
 TARGETS = {"v4:2x2x4": 16, "v5e:4x4": 16, "v5p:2x2x4": 16, "v6e:4x4": 16, "tpu7x:2x2x1": 8}
@@ -111,9 +109,9 @@ TARGETS = {"v4:2x2x4": 16, "v5e:4x4": 16, "v5p:2x2x4": 16, "v6e:4x4": 16, "tpu7x
 
 def test_a_run_is_looked_through_once_however_many_measurements_it_has(monkeypatch) -> None:
     looked: list[int] = []
-    monkeypatch.setattr(footnotes, "why_implausible", lambda m, run: looked.append(id(run)))
+    monkeypatch.setattr(plausibility, "why_implausible", lambda m, run: looked.append(id(run)))
     measurements = [found(ring(layout)) for layout in ("contiguous", "striped", "zigzag")]
-    assert plausibility_notes(measurements) == []
+    assert plausibility_notes(indexed(measurements)) == []
     assert len(looked) == 3 and len(set(looked)) == 1 and looked[0] != id(measurements)
 
 

@@ -11,6 +11,7 @@ from stripectl.cli import main
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.results.run import Run
+from stripectl.workers.hosts import LOST, HostLost
 from tests.support.fake_backend import FakeBackends
 
 SMALL = ("--seqlen", "4k", "--heads", "4", "--head-dim", "64", "--tile", "128", "--pass", "forward", "--quiet")
@@ -73,6 +74,21 @@ def test_bench_keeps_what_it_has_when_it_is_interrupted_and_goes_on_from_there(h
     assert set(loaded()) == {"contiguous", "striped", "zigzag"}
 
 
+def test_plans_of_all_later_lengths_are_refused_when_a_host_is_lost_and_resume_completes(here, monkeypatch) -> None:
+    asked = ("bench", "--target", "cpu:4", "--method", "measured", "--output", "run", *SMALL, "--seqlen", "4k,8k")
+    use(monkeypatch, interrupted="zigzag", interrupt=HostLost("host 1 is gone", "Try again."))
+    assert run(*asked) == 1
+    made = Run.load(Path("run")).measurements
+    kept = [m for m in made if m.status == "ok"]
+    assert {(m.workload.seq_len, m.plan.layout) for m in kept} == {(4096, "contiguous"), (4096, "striped")}
+    lost = [m for m in made if m.status == "refused"]
+    assert len(lost) == 6 and {m.reason for m in lost} == {f"{LOST} before this plan ran: host 1 is gone"}
+    use(monkeypatch)
+    assert run(*asked, "--resume") == 0
+    after = Run.load(Path("run")).measurements
+    assert {m.key for m in after} == {m.key for m in made} and {m.status for m in after} == {"ok"}
+
+
 def test_bench_prints_the_run_as_json_and_nothing_else(here: Path, capsys) -> None:
     assert run("bench", "--target", "v5e:4x4", "--method", "simulated", "--output", "run", "--json", *SMALL) == 0
     said = json.loads(capsys.readouterr().out)
@@ -88,8 +104,8 @@ def test_the_longest_sequence_is_sought_through_the_backend(here: Path) -> None:
 
 
 def test_tune_tiles_compiles_a_few_of_its_candidates(here: Path, capsys) -> None:
-    asked = ("--target", "v5e:4x4", "--method", "compiled", "--layout", "striped", "--no-cache", "--output", "run")
-    assert run("tune-tiles", "--seqlen", "64k", *SMALL[2:6], "--pass", "forward", "--quiet", *asked) == 0
+    asked = ("--target", "v5e:2x2", "--method", "compiled", "--layout", "striped", "--no-cache", "--output", "run")
+    assert run("tune-tiles", "--seqlen", "16k", *SMALL[2:6], "--pass", "forward", "--quiet", *asked) == 0
     methods = [m.method for m in Run.load(Path("run")).measurements]
     assert methods.count("compiled") == 8 and "compiled, predicted" in capsys.readouterr().out
 
@@ -98,8 +114,8 @@ def test_a_search_begins_with_the_tile_of_a_published_sweep_after_the_default(he
     known = KnownTile(Tile(128, 2048), "the fastest in a sweep")
     about = replace(kernels["splash"], known_tile=lambda *_: known)
     monkeypatch.setitem(kernels._cache, "splash", about)
-    asked = ("--target", "v5e:4x4", "--method", "compiled", "--layout", "striped", "--no-cache", "--output", "run")
-    assert run("tune-tiles", "--seqlen", "64k", *SMALL[2:6], "--kernel", "splash", "--quiet", *asked) == 0
+    asked = ("--target", "v5e:2x2", "--method", "compiled", "--layout", "striped", "--no-cache", "--output", "run")
+    assert run("tune-tiles", "--seqlen", "16k", *SMALL[2:6], "--kernel", "splash", "--quiet", *asked) == 0
     compiled = [m.plan for m in Run.load(Path("run")).measurements if m.method == "compiled"]
     assert known.tile in [plan.tile for plan in compiled if plan.backward is None]
     assert known.tile in [plan.backward for plan in compiled]

@@ -35,7 +35,7 @@ FLOPS_A_CYCLE = 4 * 2 * 128 * 128  # of v5e: four matrix units of 128x128
 
 @pytest.mark.compilers
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu, the TPU compiler, is not installed")
-@pytest.mark.parametrize("name", ["splash", "pallas_tpu"])
+@pytest.mark.parametrize("name", ["splash", "pallas_tpu", "pallas_bounded"])
 def test_a_ring_compiled_for_a_tpu_that_is_not_here(name: str, tmp_path: Path) -> None:
     """Compiled or interpreted is decided by what the program is lowered for: the default backend is a CPU here."""
     env = os.environ | {
@@ -47,13 +47,15 @@ def test_a_ring_compiled_for_a_tpu_that_is_not_here(name: str, tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", AHEAD, name], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     found, parts = kernels(tmp_path), [part for parts in catalogue[name].bundles.values() for part in parts]
-    for each in found:
+    known = [each for each in found if any(part.name in each.name for part in parts)]
+    for each in known:
         assert f"%{each.name} = " in done.stdout
         (part,) = (part for part in parts if part.name in each.name)
         assert each.steps == (None if part.only_live else 4 * 4 * 4)  # heads, rows and columns of tiles
         least = part.matmuls * 2 * 512 * 512 * 128 / FLOPS_A_CYCLE
         assert 0.85 < each.tile / least < 1.5 and each.tile <= each.boundary < 1.2 * each.tile
         assert each.step < each.tile / 4 and (part.only_live or each.row < each.tile)
+        assert 0 < each.units["MXU"] <= each.tile and all(cycles <= each.tile for cycles in each.units.values())
     for part in parts:
         masked = {each.masked for each in found if part.name in each.name}
         assert masked == ({True} if part.only_live else {True, False})
@@ -103,6 +105,22 @@ shape } /* entry bundle: %k.1 = custom-call(%a) */
 def test_regions_are_told_apart() -> None:
     found = kernel("k.1", BUNDLES)
     assert found == KernelBundles("k.1", 16, tile=3, boundary=3, step=3, row=1, masked=False)
+
+
+UNITS = """== CAPACITY:
+MXU, VALU
+    2     4
+== UTILIZATION:
+""" + "\n".join(["0 4", "1 0", "0 1", "2 2", "1 0", "0 2", "1 0", "1 1", "0 0"])
+
+
+def test_the_units_of_a_whole_tile_are_read_with_its_bundles() -> None:
+    assert kernel("k.1", BUNDLES, UNITS).units == {"MXU": 2.0, "VALU": 0.5}  # of bundles 3, 4 and 6
+
+
+@pytest.mark.parametrize("table", ["", "== CAPACITY:\nMXU\n", UNITS.replace("2 2", "2 x")])
+def test_another_table_of_units_is_left_out(table: str) -> None:
+    assert kernel("k.1", BUNDLES, table).units == {}
 
 
 def test_a_grid_as_long_as_the_device_says() -> None:

@@ -38,7 +38,7 @@ from stripectl.util.units import nbytes
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for
-PALLAS = ("splash", "pallas_tpu", "pallas_ring")
+PALLAS = ("splash", "pallas_tpu", "pallas_bounded", "pallas_ring")
 FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
 NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]

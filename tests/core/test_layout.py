@@ -5,17 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.core.layout import (
-    MASKS,
-    UNBOUNDED,
-    MaskBlock,
-    SequenceSharding,
-    Tile,
-    Window,
-    count_pairs,
-    count_tiles,
-    layouts,
-)
+from stripectl.core.layout import MASKS, UNBOUNDED, MaskBlock, Tile, Window, layouts
+from stripectl.core.mask_tiles import count_pairs, count_tiles
+from stripectl.core.sequence_sharding import SequenceSharding
 
 NAMES = layouts.names()
 WINDOWS = [*MASKS.values(), Window(5, 0), Window(3, 4)]

@@ -5,19 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.core.layout import (
-    MASKS,
-    MaskBlock,
-    SequenceSharding,
-    Tile,
-    Window,
-    count_pairs,
-    count_tiles,
-    layouts,
-    tile_ends,
-)
-from stripectl.core.layout import is_live as seen
-from stripectl.core.sequence_sharding import document_lookup
+from stripectl.core.layout import MASKS, MaskBlock, Tile, Window, layouts
+from stripectl.core.mask_tiles import count_pairs, count_tiles, tile_ends
+from stripectl.core.mask_tiles import is_live as seen
+from stripectl.core.sequence_sharding import SequenceSharding, document_lookup
 from stripectl.execute.reference import visible_keys
 
 SHARDS, ROWS = 4, 24

@@ -26,7 +26,7 @@ from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.hlo.rewrites import rewrites
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
-from tests.support.exact import legal, on_devices
+from tests.support.exact import in_parts, legal, on_devices
 
 SHARDS, ROWS = 8, 48
 LINEAR = {name for name in schemes.names() if schemes[name].sends_states}  # counted in test_linear
@@ -120,7 +120,18 @@ def name_of(plan: Plan, work: Workload) -> str:
     return f"{plan}-{work.passes}-{work.dtype}"
 
 
-@pytest.mark.parametrize(("plan", "work"), [pytest.param(*each, id=name_of(*each)) for each in cases(SHARDS)])
+def meshes_and_methods(case: tuple[Plan, Workload]) -> set:
+    """A scheme's meshes and its passes and dtypes, each of them once with each mesh."""
+    plan, work = case
+    return {(plan.scheme, plan.mesh, work.passes), (plan.scheme, plan.mesh, work.dtype)}
+
+
+COUNTED = [
+    pytest.param(*case, id=name_of(*case), marks=marks) for case, marks in in_parts(cases(SHARDS), meshes_and_methods)
+]
+
+
+@pytest.mark.parametrize(("plan", "work"), COUNTED)
 def test_simulated_bytes_are_the_programs(plan: Plan, work: Workload) -> None:
     sent = simulate(work, plan, COUNTING).sent
     assert bool(sent) == (plan.devices > 1) and sent == jaxpr_bytes(program(plan, work))

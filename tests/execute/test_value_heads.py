@@ -58,7 +58,7 @@ def test_every_scheme_equals_dense_attention_and_sends_what_is_simulated(scheme:
 
 
 @pytest.mark.exactness
-@pytest.mark.parametrize("kernel", ["splash", "pallas_tpu", "pallas_ring"])
+@pytest.mark.parametrize("kernel", ["splash", "pallas_tpu", "pallas_bounded", "pallas_ring"])
 def test_pallas_kernels_equal_dense_attention(kernel: str) -> None:
     work, plan = case_of("ring", (24, 16), kernel, "tpu")
     check(work, replace(plan, tile=Tile(128, 128)))

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.gather_order import RECORDS, Gather, placement
 from stripectl.hardware.spread import follow_torus
+from stripectl.hardware.target import parse_target
 
 ROWS = json.loads(RECORDS.read_text())
 # The compiler sums on 32 chips without wraparound, where one ring would be faster by the rate of its links.
@@ -30,6 +31,13 @@ def test_an_all_gather_uses_the_links_of_the_compilers_algorithm(row: dict) -> N
         assert spread.gather_ways is not None and spread.gather_ways <= 2
     else:
         assert spread.gather_ways == spread.ways
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "fill_cycles" in row], ids=lambda row: row["target"])
+def test_the_zeros_of_a_gather_take_as_long_as_the_compiler_estimates(row: dict) -> None:
+    hardware = parse_target(row["target"]).hardware
+    estimated = row["fill_bytes"] / row["fill_cycles"] * hardware.figures["clock_hz"]
+    assert hardware.figures["fill_bytes_per_s"] == pytest.approx(estimated, rel=0.01)
 
 
 def test_chips_follow_the_torus_with_its_sides_in_any_order() -> None:

@@ -13,8 +13,9 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import AXES, parse_mesh, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.hardware.placement import HopPath, MeshPlacement, closed_walk, place_mesh
+from stripectl.hardware.placement import HopPath, MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.slice_places import closed_walk
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import SlowestHop
 from stripectl.simulate.cost_model import TileCost

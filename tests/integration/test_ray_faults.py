@@ -121,6 +121,17 @@ def test_a_node_whose_cable_is_pulled_ends_the_run_and_resume_completes(
 
 
 @NETWORK
+def test_a_head_whose_cable_is_pulled_ends_the_run(nodes: RayNodes, record_property: Record) -> None:
+    assert nodes.network
+    process = started(nodes)
+    with timed(record_property, "host 0 loses its network", BY_RAY):
+        nodes.network.cut(0)
+        code, _, said = ends([process])[0]
+    assert code == 1 and re.search(r"host \d \(Ray node .*\) is gone", said) and "Traceback" not in said, said
+    keeps_its_results(nodes.folder)
+
+
+@NETWORK
 def test_a_slow_node_is_waited_for(nodes: RayNodes, tmp_path: Path, record_property: Record) -> None:
     assert nodes.network
     nodes.network.slow(1, "4mbit")

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from stripectl.analysis.accuracy.attention import attention_groups
+from stripectl.analysis.accuracy.attention import attention_groups, published_devices
 from stripectl.analysis.accuracy.meshes import mesh_times
-from stripectl.analysis.accuracy.paper import speed_up_errors
+from stripectl.analysis.accuracy.paper import measured_devices, speed_ups
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html import published_accuracy
-from stripectl.reporters.html.page import page_context
+from stripectl.reporters.html.page_content import page_context
 from stripectl.results.case import Method
 from tests.reporters.test_report import LONG, made, run_of
 
@@ -20,7 +20,8 @@ def test_every_published_measurement_is_a_dot() -> None:
     chart = published_accuracy.of_hardware(None)
     assert chart
     numbers = [sum(dot["order"] == kind["order"] for dot in chart["dots"]) for kind in chart["kinds"]]
-    counts = sorted([each.error.rows for each in attention_groups()] + [each.rows for each in speed_up_errors()])
+    counts = [each.error.rows for name in published_devices() for each in attention_groups(name)]
+    counts += [len(speed_ups(name)) for name in measured_devices()]
     assert sorted(numbers) == sorted([*counts, len(mesh_times())])
     assert all(kind["error"].startswith(f"{count} ") for kind, count in zip(chart["kinds"], numbers, strict=True))
     assert len(chart["dots"]) == len(chart["table"]["rows"]) + chart["table"]["left_out"]
@@ -29,7 +30,7 @@ def test_every_published_measurement_is_a_dot() -> None:
 def test_a_dot_has_the_ratio_of_its_measurement() -> None:
     (meshes,) = [kind for kind in published_accuracy.kinds("v5p") if "mesh" in kind.name]
     assert [each.ratio for each in meshes.comparisons] == [each.simulated / each.measured for each in mesh_times()]
-    group = next(each for each in attention_groups() if each.hardware == "v5p")
+    group = next(iter(attention_groups("v5p")))
     own = next(kind for kind in published_accuracy.kinds("v5p") if group.measured in kind.name)
     worst = max(max(each.ratio, 1 / each.ratio) for each in own.comparisons)
     assert worst - 1 == pytest.approx(group.error.worst)

@@ -17,7 +17,8 @@ from stripectl.hardware.target import read_target
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.html.measurements import BLANK
-from stripectl.reporters.html.page import content_hash, page_context, render
+from stripectl.reporters.html.page import content_hash, render
+from stripectl.reporters.html.page_content import page_context
 from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run

@@ -13,7 +13,8 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.placement import TorusLink, place_mesh
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.html.charts import Chart, ChartGroup, section
-from stripectl.reporters.html.page import DRAWINGS, page_context
+from stripectl.reporters.html.page import DRAWINGS
+from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.html.speedup import ABOVE_BOUND
 from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement

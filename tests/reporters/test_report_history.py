@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from stripectl.cli.report import command
 from stripectl.core.plan import read_plan
 from stripectl.reporters.html.history import ABSENT, MAX_CHARTS, NO_OTHER_RUN, TITLE
-from stripectl.reporters.html.page import page_context, render
+from stripectl.reporters.html.page import render
+from stripectl.reporters.html.page_content import page_context
 from stripectl.results.history import History
 from stripectl.results.run import Run
 from tests.analysis.test_series import BUNDLES, measured

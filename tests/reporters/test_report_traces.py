@@ -16,7 +16,8 @@ from stripectl.errors import BadInput
 from stripectl.profiling.timeline import KINDS
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.charts import MAX_TABLE_ROWS
-from stripectl.reporters.html.page import page_context, render
+from stripectl.reporters.html.page import render
+from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.html.profiles import MAX_LANES, MAX_PROFILES, profile_content, thinned
 from stripectl.reporters.html.timeline import COLOURS, step_chart
 from stripectl.results.measurement import Measurement

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from stripectl.analysis.cost_sentences import cost_sentences
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan, read_plan
@@ -11,15 +12,14 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.reporters.terminal.footnotes import cost_source_notes
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.measurement import Measurement
-from stripectl.results.run import Run
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
 from stripectl.simulate.cost_tables import (
     PASSES,
     cost_of,
     effective_clock_hz,
+    shapes_of,
     shipped_costs,
     table_cost_model,
     table_of,
@@ -175,7 +175,14 @@ def test_a_profile_without_the_figure_that_makes_seconds_takes_its_datasheet(nam
 def test_a_canonical_program_is_small_and_of_one_device() -> None:
     work, plan = canonical_program(shape("2048x1024"))
     assert work.seq_len == 4 * 2048 and plan.devices == 1 and plan.tile == Tile(2048, 1024)
-    assert str(canonical_program(shape(kernel="pallas_ring"))[1]).startswith("memory_efficient/contiguous/pallas_tpu@")
+    assert str(plan).startswith("memory_efficient/contiguous/pallas_tpu@")
+
+
+def test_a_kernel_takes_the_costs_of_the_kernel_that_computes_its_tiles() -> None:
+    both = replace(WORK, passes="forward-backward")
+    for kernel, forward in (("pallas_ring", "pallas_tpu"), ("pallas_bounded", "pallas_bounded")):
+        found = shapes_of(both, parse_plan(f"ring/striped/{kernel}@ring=16,tile=1024x1024"))
+        assert {passes: each.kernel for passes, each in found.items()} == {"forward": forward, "backward": "pallas_tpu"}
 
 
 def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
@@ -211,5 +218,5 @@ def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
         method="simulated",
     )
     one = with_parts(one, cost_source=known | missing)
-    (line,) = cost_source_notes(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
-    assert str(line).endswith(missing["not_compiled"])
+    (line,) = cost_sentences([one])
+    assert line.endswith(missing["not_compiled"])

@@ -16,7 +16,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
-from stripectl.workers.hosts import Cluster
+from stripectl.workers.hosts import Cluster, HostLost
 
 SLOWDOWN = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
 SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
@@ -25,11 +25,12 @@ SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
 @dataclass(frozen=True)
 class FakeBackend:
     """Plans scale with their devices, but for their layout; `refuses` is a text in plans that it refuses, and
-    before a plan with `interrupted` in it the user interrupts."""
+    before a plan with `interrupted` in it the user interrupts, or a host is lost."""
 
     method: Method
     refuses: str | None = None
     interrupted: str | None = None
+    interrupt: type[KeyboardInterrupt] | HostLost = KeyboardInterrupt
     previous: Sequence[Measurement] = ()  # of a resumed run
     sampled: list[str] = field(default_factory=list)  # the plan of every sample that a search took
 
@@ -38,7 +39,7 @@ class FakeBackend:
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         for case in cases:
-            self.interrupt(case)
+            self.may_interrupt(case)
             made = self.begin(case)
             if made.status != "ok":
                 yield Final(made)
@@ -56,9 +57,9 @@ class FakeBackend:
             return replace(made, status="refused", reason="the fake backend refuses it")
         return made
 
-    def interrupt(self, case: Case) -> None:
+    def may_interrupt(self, case: Case) -> None:
         if self.interrupted and self.interrupted in str(case.plan):
-            raise KeyboardInterrupt
+            raise self.interrupt
 
     def sampler(self, cases: Sequence[Case]) -> "FakeSampler":
         known = {m.identity: list(m.samples_s) for m in self.previous}
@@ -98,7 +99,7 @@ class FakeSampler:
 
     def pull(self, index: int, samples_s: list[float], known: Sequence[float] = ()) -> float | None:
         case, nth = self.cases[index], len(samples_s)
-        self.backend.interrupt(case)
+        self.backend.may_interrupt(case)
         if self.backend.begin(case).status != "ok":
             return None
         if nth >= len(known):
@@ -133,6 +134,7 @@ class FakeBackends:
     discovered: Sequence[DeviceGroup] = field(default_factory=list)
     refuses: str | None = None
     interrupted: str | None = None
+    interrupt: type[KeyboardInterrupt] | HostLost = KeyboardInterrupt
     sampled: list[str] = field(default_factory=list)
 
     def __enter__(self) -> "FakeBackends":
@@ -161,4 +163,4 @@ class FakeBackends:
         return self.backend("measured")
 
     def backend(self, method: Method) -> FakeBackend:
-        return FakeBackend(method, self.refuses, self.interrupted, self.request.previous, self.sampled)
+        return FakeBackend(method, self.refuses, self.interrupted, self.interrupt, self.request.previous, self.sampled)

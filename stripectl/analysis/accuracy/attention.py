@@ -157,10 +157,11 @@ def copied_s(row: PublishedTime, hardware: Hardware) -> float:
     return 2 * DTYPE_BYTES[row.workload.dtype] * row.batch * (queries + keys) / memory
 
 
-def attention_predictions(fewest_queries: int = 0) -> list[Prediction]:
-    """Every published row with at least `fewest_queries` queries, with its prediction."""
-    rows = [row for row in attention_rows() if row.q_len >= fewest_queries]
-    return [Prediction(row, seconds) for row in rows if (seconds := predicted_s(row))]
+@cache
+def attention_predictions(hardware: str) -> tuple[Prediction, ...]:
+    """Every published row of a device, with its prediction."""
+    rows = (row for row in attention_rows() if row.hardware == hardware)
+    return tuple(Prediction(row, seconds) for row in rows if (seconds := predicted_s(row)))
 
 
 def attention_error(found: Iterable[Prediction]) -> AttentionAccuracy:
@@ -172,8 +173,9 @@ def attention_error(found: Iterable[Prediction]) -> AttentionAccuracy:
 
 
 class AttentionGroup(NamedTuple):
-    """The rows of a device, kernel and pass, and the error of their predictions. The costs of `fitted` rows were fitted
-    to these rows, so their error shows the quality of the fit and not of a prediction."""
+    """The rows of a device, kernel and pass that have MIN_QUERY_ROWS queries, and the error of their predictions. The
+    costs of `fitted` rows were fitted to these rows, so their error shows the quality of the fit and not of a
+    prediction."""
 
     hardware: str
     measured: str
@@ -186,21 +188,23 @@ class AttentionGroup(NamedTuple):
 MIN_QUERY_ROWS = 1024  # of a row that counts: the cost of a call dominates shorter rows
 
 
-@cache
-def attention_groups() -> tuple[AttentionGroup, ...]:
-    """The groups of all published rows with at least MIN_QUERY_ROWS queries."""
+def published_devices() -> list[str]:
+    """The devices on which times of attention were published."""
+    return list(dict.fromkeys(row.hardware for row in attention_rows()))
+
+
+def attention_groups(hardware: str) -> dict[AttentionGroup, list[Prediction]]:
+    """The groups of a device, each with its rows."""
     found: dict[tuple[str, str, str, str], list[Prediction]] = {}
-    for each in attention_predictions(MIN_QUERY_ROWS):
-        row = each.row
-        found.setdefault((row.hardware, row.measured, row.ours, row.passes), []).append(each)
-    return tuple(
-        AttentionGroup(*key, Hardware.load(key[0]).kind == "gpu", attention_error(members))
-        for key, members in found.items()
-    )
+    for each in attention_predictions(hardware):
+        if (row := each.row).q_len >= MIN_QUERY_ROWS:
+            found.setdefault((row.hardware, row.measured, row.ours, row.passes), []).append(each)
+    fitted = bool(found) and Hardware.load(hardware).kind == "gpu"
+    return {AttentionGroup(*key, fitted, attention_error(members)): members for key, members in found.items()}
 
 
 def known_error(hardware: str, passes: str) -> AttentionGroup | None:
     """The group of a device and the nearest pass; None where it has no row."""
-    own = [group for group in attention_groups() if group.hardware == hardware]
+    own = list(attention_groups(hardware))
     wanted = "forward" if passes == "forward" else "backward"
     return next((group for group in own if group.passes == wanted), own[0] if own else None)

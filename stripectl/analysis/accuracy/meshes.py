@@ -26,8 +26,6 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from scipy.stats import kendalltau
-
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, make_mesh
@@ -44,6 +42,7 @@ TILE, REMAT = Tile(512, 512), "full"  # as measured
 ORDER_FILE = "maxtext-order.json"  # made by benchmarks/maxtext_order.py
 EXPOSED = {("backward", "collective-permute", ACCUMULATOR_BYTES): 1.0}  # hops without tiles, chosen by the rows
 MIN_DIFFERENCE = 0.03  # of two measured times: closer times are not ordered
+MAX_TIE = 0.10  # of two predicted times, where the measured times are not ordered
 
 
 class MeshTime(NamedTuple):
@@ -60,13 +59,15 @@ class MeshTime(NamedTuple):
 
 
 class MeshOrder(NamedTuple):
-    """The order of a length's cells: pairs with different measured times, pairs in the right order, Kendall's tau, and
-    how much longer the predicted best takes than the measured best."""
+    """The order of a length's cells: the pairs with different measured times, and how many of them are in the right
+    order; the pairs with equal times, and how many of them are predicted about equal; and how much longer the
+    predicted best takes than the measured best."""
 
     seq_len: int
     pairs: int
     right: int
-    tau: float
+    ties: int
+    near: int
     lost: float
 
 
@@ -114,18 +115,33 @@ def in_maxtext(sent: StepTransfer) -> StepTransfer:
     return sent._replace(nbytes=sent.nbytes / 2) if sent.opcode == "reduce-scatter" else sent
 
 
+def cells_of(seq_len: int) -> list[MeshTime]:
+    return [cell for cell in mesh_times() if cell.seq_len == seq_len]
+
+
+def rank_correlation(seq_len: int) -> float:
+    """Kendall's tau of measured and simulated times at a length."""
+    from scipy import stats  # takes longer to import than the meshes of a report to simulate
+
+    alike = cells_of(seq_len)
+    return float(stats.kendalltau([cell.measured for cell in alike], [cell.simulated for cell in alike]).statistic)
+
+
 def mesh_orders() -> list[MeshOrder]:
     """The order of the meshes at each length."""
     found: list[MeshOrder] = []
     for seq_len in dict.fromkeys(cell.seq_len for cell in mesh_times()):
-        alike = [cell for cell in mesh_times() if cell.seq_len == seq_len]
-        apart = [
-            (a, b)
-            for a, b in itertools.combinations(alike, 2)
-            if max(a.measured, b.measured) >= (1 + MIN_DIFFERENCE) * min(a.measured, b.measured)
-        ]
+        alike = cells_of(seq_len)
+        apart, ties = list[tuple[MeshTime, MeshTime]](), list[tuple[MeshTime, MeshTime]]()
+        for a, b in itertools.combinations(alike, 2):
+            (ties if differ(a.measured, b.measured) < MIN_DIFFERENCE else apart).append((a, b))
+        near = sum(differ(a.simulated, b.simulated) <= MAX_TIE for a, b in ties)
         right = sum((a.measured < b.measured) == (a.simulated < b.simulated) for a, b in apart)
-        tau = kendalltau([cell.measured for cell in alike], [cell.simulated for cell in alike])
         pick, best = min(alike, key=lambda cell: cell.simulated), min(cell.measured for cell in alike)
-        found.append(MeshOrder(seq_len, len(apart), right, float(tau.statistic), pick.measured / best - 1))
+        found.append(MeshOrder(seq_len, len(apart), right, len(ties), near, pick.measured / best - 1))
     return found
+
+
+def differ(a: float, b: float) -> float:
+    """By how much the larger of two times exceeds the smaller."""
+    return max(a, b) / min(a, b) - 1

@@ -61,14 +61,14 @@ def paper_kernel() -> dict[str, PaperKernel]:
     return {name: read_record(PaperKernel, each) for name, each in load_yaml(path, "published kernel").items()}
 
 
-def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
-    """Every measured row, or the rows of one kind of device."""
-    found: list[SpeedUp] = []
-    for (name, model, tensor, ring, seq_len), (_, measured) in published_rows().items():
-        if measured is not None and hardware in (None, name):
-            simulated = speed_up(name, model, tensor, ring, seq_len, paper_kernel()[name])
-            found.append(SpeedUp(name, model, tensor, ring, seq_len, measured, simulated))
-    return found
+@cache
+def speed_ups(hardware: str) -> tuple[SpeedUp, ...]:
+    """Every measured row of one kind of device."""
+    return tuple(
+        SpeedUp(*row, measured, speed_up(*row, paper_kernel()[hardware]))
+        for row, (_, measured) in published_rows().items()
+        if measured is not None and row[0] == hardware
+    )
 
 
 class SpeedUpAccuracy(NamedTuple):
@@ -80,15 +80,15 @@ class SpeedUpAccuracy(NamedTuple):
     worst: float
 
 
-def speed_up_errors() -> list[SpeedUpAccuracy]:
-    """The errors of each device."""
-    found: dict[str, list[float]] = {}
-    for each in speed_ups():
-        found.setdefault(each.hardware, []).append(each.error)
-    return [
-        SpeedUpAccuracy(name, len(own), float(np.sqrt(np.mean(np.square(own)))), float(np.abs(own).max()))
-        for name, own in found.items()
-    ]
+def measured_devices() -> list[str]:
+    """The kinds of devices for which the paper measured speed-ups."""
+    return list(dict.fromkeys(row[0] for row, (_, measured) in published_rows().items() if measured is not None))
+
+
+def speed_up_error(hardware: str) -> SpeedUpAccuracy:
+    """The error of a device for which the paper measured speed-ups."""
+    own = [each.error for each in speed_ups(hardware)]
+    return SpeedUpAccuracy(hardware, len(own), float(np.sqrt(np.mean(np.square(own)))), float(np.abs(own).max()))
 
 
 def speed_up(name: str, model: str, tensor: int, ring: int, seq_len: int, kernel: PaperKernel) -> float:

@@ -3,12 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stripectl.analysis.accuracy.attention import AttentionGroup, Prediction, attention_groups, attention_predictions
+from stripectl.analysis.accuracy.attention import (
+    AttentionGroup,
+    Prediction,
+    attention_groups,
+    attention_predictions,
+    published_devices,
+)
 from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy, compiled_errors
 from stripectl.analysis.accuracy.measured_kernel import KernelFit, fit_measured_kernel
 from stripectl.analysis.accuracy.memory import MemoryAccuracy, memory_errors
-from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime, mesh_orders, mesh_times
-from stripectl.analysis.accuracy.paper import PaperKernel, SpeedUpAccuracy, paper_kernel, speed_up_errors
+from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime, mesh_orders, mesh_times, rank_correlation
+from stripectl.analysis.accuracy.paper import (
+    PaperKernel,
+    SpeedUpAccuracy,
+    measured_devices,
+    paper_kernel,
+    speed_up_error,
+)
 from stripectl.results.records import record_json
 from stripectl.util.json import Json
 
@@ -35,7 +47,7 @@ class Accuracy:
             "paper": [each._asdict() for each in self.paper],
             "paper_constants": {name: record_json(each) for name, each in self.paper_constants.items()},
             "paper_compiled": [each._asdict() for each in self.paper_compiled],
-            "meshes": [each._asdict() for each in self.meshes],
+            "meshes": [each._asdict() | {"tau": rank_correlation(each.seq_len)} for each in self.meshes],
             "mesh_steps": [each._asdict() for each in self.mesh_steps],
             "memory": [each._asdict() for each in self.memory],
         }
@@ -49,13 +61,13 @@ class Accuracy:
 def compute_accuracy(rows: bool = False) -> Accuracy:
     """All errors; with `rows`, also every published time of attention."""
     return Accuracy(
-        attention=attention_groups(),
+        attention=[group for name in published_devices() for group in attention_groups(name)],
         measured_kernel=fit_measured_kernel(),
-        paper=speed_up_errors(),
+        paper=[speed_up_error(name) for name in measured_devices()],
         paper_constants=paper_kernel(),
         paper_compiled=compiled_errors(),
         meshes=mesh_orders(),
         mesh_steps=mesh_times(),
         memory=memory_errors(),
-        rows=attention_predictions() if rows else None,
+        rows=[each for name in published_devices() for each in attention_predictions(name)] if rows else None,
     )

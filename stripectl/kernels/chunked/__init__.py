@@ -8,7 +8,8 @@ tile, balances the two parts. The state decays with every token. The output is n
 import numpy as np
 
 from stripectl.core.kernel import Kernel, why_not_one_document
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount, column_tiles, layouts, row_tiles
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, layouts
+from stripectl.core.mask_tiles import TileCount, column_tiles, row_tiles
 
 
 def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.layout import UNBOUNDED, WHOLE, MaskBlock, Tile, column_tiles, is_live, row_tiles
+from stripectl.core.layout import UNBOUNDED, WHOLE, MaskBlock, Tile
+from stripectl.core.mask_tiles import column_tiles, is_live, row_tiles
 
 EMPTY = 0.0  # linear attention has no maximum of scores
 

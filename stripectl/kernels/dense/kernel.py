@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.layout import Tile, column_tiles, is_live, row_tiles
+from stripectl.core.layout import Tile
+from stripectl.core.mask_tiles import column_tiles, is_live, row_tiles
 
 EMPTY = -1e30  # a dropped score: finite, because -inf minus -inf is NaN
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from stripectl.core.kernel import Kernel, PallasKernel
-from stripectl.core.layout import MaskBlock, Tile, TileCount
+from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.mask_tiles import TileCount
 from stripectl.kernels.chunked import why_unsupported as why_not_chunked
 
 DEFAULT = Tile(128, 128)

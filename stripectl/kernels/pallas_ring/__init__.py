@@ -17,5 +17,9 @@ def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
 
 
 about = replace(
-    pallas_tpu.about, name="pallas_ring", why_unsupported=why_unsupported, makes_hops=True, tile_costs_of="pallas_tpu"
+    pallas_tpu.about,
+    name="pallas_ring",
+    why_unsupported=why_unsupported,
+    makes_hops=True,
+    tile_costs_of={"forward": "pallas_tpu", "backward": "pallas_tpu"},
 )

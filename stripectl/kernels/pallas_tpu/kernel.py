@@ -217,6 +217,11 @@ def shaped(found, likes) -> tuple:
 
 def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: FusedHop | None = None):
     """The state; with a hop (state, the arrays that arrived)."""
+    return visit(forward_kernel, "stripectl_forward", q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop)
+
+
+def visit(kernel: Callable, name: str, q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: FusedHop | None = None):
+    """As `forward`, by a kernel for a row of tiles."""
     heads, stripes = k_BKSH.shape[1], in_stripes(bands, tile)
     queries, keys, hop = padding_of(bands, stripes, tile, hop)
     q, *carried = (fold_heads(queries.pad(x), heads) for x in (scaled_queries(q_BNTH), *state))
@@ -226,8 +231,8 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: FusedHop | None = N
     scratch = [*slots, *[vmem(group, rows, LANES)] * 2, *copied]
 
     def run(stripe, carried):
-        lines, name = TileGrid(stripe, tile, by_columns=False), kernel_name("stripectl_forward", hop, stripes)
-        return lines.run(forward_kernel, name, "queries keys keys", scratch, (q, k, v), carried, hop)
+        lines, called = TileGrid(stripe, tile, by_columns=False), kernel_name(name, hop, stripes)
+        return lines.run(kernel, called, "queries keys keys", scratch, (q, k, v), carried, hop)
 
     after = visit_stripes(stripes, run, (*carried, *received(hop)))
     found = queries.unfolded(after[: len(state)], state)

@@ -22,7 +22,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.kernel import FusedHop
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, column_tiles, row_tiles
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
+from stripectl.core.mask_tiles import column_tiles, row_tiles
 from stripectl.kernels.pallas_tpu import INDEX_BITS
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, RemoteHop
 from stripectl.kernels.xla.kernel import compiled_platform

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 from jax import lax
 
 import stripectl.compat as compat
-from stripectl.core.layout import MaskBlock, Tile, clip
+from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.mask_tiles import clip
 from stripectl.kernels.splash import COMPUTE, COMPUTE_WHOLE, compute_size, rectangles
 from stripectl.kernels.splash.rectangles import fold
 

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.layout import MaskBlock, Tile, column_tiles, is_live, row_tiles
+from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.mask_tiles import column_tiles, is_live, row_tiles
 from stripectl.kernels.xla.power_of_two import power_of_two
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN

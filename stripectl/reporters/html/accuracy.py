@@ -16,9 +16,11 @@ from stripectl.reporters.html.charts import (
     SHAPES,
     Chart,
     ChartGroup,
+    ChartRow,
     Section,
     chart,
     chart_table,
+    plot,
     section,
     svg,
     tip,
@@ -59,32 +61,6 @@ def of_run(shown: Sequence[Measurement]) -> Section:
 def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> Chart:
     work = found[0].measured.workload
     unit, size = unit_of(max(pair.measured.median_s or 0.0 for pair in found), SECONDS)
-    marks = [
-        {
-            "x": (pair.measured.median_s or 0.0) / size,
-            "y": (pair.simulated.median_s or 0.0) / size,
-            "low": pair.measured.ci95_s[0] / size if pair.measured.ci95_s else None,
-            "high": pair.measured.ci95_s[1] / size if pair.measured.ci95_s else None,
-            "tip": tip(
-                f"{pair.measured.plan}: measured {duration(pair.measured.median_s)}, "
-                f"simulated {duration(pair.simulated.median_s)} ({pair.error:+.0%})"
-            ),
-        }
-        for pair in found
-    ]
-    rows = [
-        (
-            str(pair.measured.plan),
-            work.passes,
-            tables.spread_cell(pair.measured),
-            duration(pair.simulated.median_s),
-            f"{pair.error:+.0%}",
-            tables.speedup_cell(pair.measured),
-            tables.speedup_cell(pair.simulated),
-            NOTHING if pair.speedup_error is None else f"{pair.speedup_error:+.0%}",
-        )
-        for pair in found
-    ]
     worst = max(found, key=lambda pair: abs(pair.error))
     return chart(
         "scatter",
@@ -92,11 +68,38 @@ def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> Chart:
         work.passes,
         ["measured", "simulated"],
         f"{len(found)} plans, measured and simulated. The worst: {worst.measured.plan}, {worst.error:+.0%}.",
-        chart_table(COLUMNS, rows, ("plan", "pass", "speed-up measured", "speed-up simulated")),
+        chart_table(COLUMNS, map(_cells, found), ("plan", "pass", "speed-up measured", "speed-up simulated")),
         "The plans ran on the devices here and were simulated with the same costs of tiles. The error is simulated "
         "over measured, less one.",
-        marks=marks,
+        marks=[_mark(pair, size) for pair in found],
         axes=(f"measured ({unit})", f"simulated ({unit})"),
+    )
+
+
+def _mark(pair: SimulatedAndMeasured, size: float) -> ChartRow:
+    """A plan, in units of `size` seconds."""
+    m, simulated = pair.measured, pair.simulated
+    low, high = (end / size for end in m.ci95_s) if m.ci95_s else (None, None)
+    both = f"measured {duration(m.median_s)}, simulated {duration(simulated.median_s)} ({pair.error:+.0%})"
+    return {
+        "x": (m.median_s or 0.0) / size,
+        "y": (simulated.median_s or 0.0) / size,
+        "low": low,
+        "high": high,
+        "tip": tip(f"{m.plan}: {both}"),
+    }
+
+
+def _cells(pair: SimulatedAndMeasured) -> tuple[str, ...]:
+    return (
+        str(pair.measured.plan),
+        pair.measured.workload.passes,
+        tables.spread_cell(pair.measured),
+        duration(pair.simulated.median_s),
+        f"{pair.error:+.0%}",
+        tables.speedup_cell(pair.measured),
+        tables.speedup_cell(pair.simulated),
+        NOTHING if pair.speedup_error is None else f"{pair.speedup_error:+.0%}",
     )
 
 
@@ -152,9 +155,9 @@ def draw(chart: Chart, width: int) -> str:
         alt.X("x:Q", title=chart["axes"][0], scale=scale, axis=across),
         alt.Y("y:Q", title=chart["axes"][1], scale=scale, axis=up),
     )
-    line = alt.Chart(alt.Data(values=[{"x": end, "y": end} for end in ends])).encode(x=x, y=y)
-    marks = alt.Chart(alt.Data(values=chart["marks"])).encode(x=x, y=y)
-    bars = marks.transform_filter("isValid(datum.low)").encode(x=alt.X("low:Q"), x2="high:Q")
+    line = plot([{"x": end, "y": end} for end in ends]).encode(x=x, y=y)
+    marks = plot(chart["marks"]).encode(x=x, y=y)
+    bars = marks.transform_filter("isValid(datum.low)").encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
     layers = [
         line.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1),
         bars.mark_rule(color=INK, strokeWidth=1.5),

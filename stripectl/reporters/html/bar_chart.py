@@ -4,12 +4,24 @@ A measured bar is solid and a predicted bar pale, and the mark at its end has th
 measured and predicted, the prediction is a mark in the same row. The answer has the accent colour.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, QUIET, Chart, ChartRow, MarkLook, svg, tip, tip_channel
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    INK,
+    QUIET,
+    Chart,
+    ChartRow,
+    MarkLook,
+    either,
+    plot,
+    svg,
+    tip,
+    tip_channel,
+)
 from stripectl.reporters.terminal.tables import MARKS, spread_cell
 from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement
@@ -17,6 +29,8 @@ from stripectl.util.files import utf8
 
 BAR_PIXELS, MAX_BAR_PIXELS = 40, 64  # of a bar and the name above it
 NAME_PIXELS = 26  # of the name, and between bars
+MIDDLE = NAME_PIXELS / 2 - 2  # of a bar below the middle of its row, whose upper part has the name
+RAN = "datum.method == 'measured'"
 VALUE_PIXELS = 104  # of the text at the end of a bar
 
 
@@ -57,49 +71,49 @@ def time_bar(order: int, m: Measurement, size: float, name: str = "", **given: A
 def draw(chart: Chart, width: int) -> str:
     """SVG. `bars` are as from `bar`, in the unit of `axis`; `rule` is {value, words} or None; few bars are as thick as
     `tall` pixels allow, where it is given."""
-    bars = chart["bars"]
-    rule = chart["rule"]
+    bars, rule = chart["bars"], chart["rule"]
     step = min(MAX_BAR_PIXELS, max(BAR_PIXELS, chart.get("tall", 0) // max(len(bars), 1)))
-    thick = step - NAME_PIXELS
-    middle, above = (step - thick) / 2 - 2, NAME_PIXELS / 2 + 1 - step / 2
-    base = alt.Chart(alt.Data(values=bars)).encode(
-        y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
-    )
     values: list[float] = [each[name] or 0.0 for each in bars for name in ("value", "high", "predicted")]
     values += [rule["value"]] if rule else []
     ends = [0.0, max(values, default=0.0) * 1.02 or 1.0]
     axis = alt.Axis(tickCount=5, labelFlush=False)
     value = alt.X("value:Q", title=chart["axis"], scale=alt.Scale(domain=ends, nice=False), axis=axis)
-    ran = "datum.method == 'measured'"
-    ink = alt.condition("datum.best", alt.value(COLOURS[0]), alt.value(QUIET))
-    boxes = base.mark_bar(height=thick, yOffset=middle).encode(
-        x=value, color=ink, fillOpacity=alt.condition(ran, alt.value(1), alt.value(0.5)), description=tip_channel()
-    )
-    text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": width})
-    known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")
-    layers = [
-        boxes,
-        base.transform_filter(f"!({ran})")
-        .mark_tick(yOffset=middle, height=thick, thickness=2.5)
-        .encode(x=value, color=ink),
-        known.mark_rule(yOffset=middle, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q"),
-        twins.mark_point(yOffset=middle, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1).encode(
-            x=alt.X("predicted:Q")
-        ),
-        base.mark_text(dy=above, fontSize=12, **text, fontWeight="bold")
-        .transform_filter("datum.best")
-        .encode(text="name:N"),
-        base.mark_text(dy=above, fontSize=12, **text).transform_filter("!datum.best").encode(text="name:N"),
-        base.mark_text(yOffset=middle, dx=7, align="left", fontSize=12, color=INK).encode(
-            x=alt.X("end:Q"), text="words:N"
-        ),
-    ]
-    if rule:
-        limit = alt.Chart(alt.Data(values=[rule])).encode(x=alt.X("value:Q"))
-        layers.append(limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3]))
-        far = rule["value"] > 0.55 * ends[1]
-        side = MarkLook({"align": "right", "dx": -5} if far else {"align": "left", "dx": 5})
-        layers.append(
-            limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text="words:N")  # above the first bar
-        )
+    base = plot(bars).encode(y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0)))
+    layers = [*_boxes(base, value, step), *_texts(base, width, step), *(_rule(rule, ends[1]) if rule else ())]
     return svg(alt.layer(*layers).properties(width=width - VALUE_PIXELS, height=alt.Step(step)))
+
+
+def _boxes(base: Any, value: alt.X, step: int) -> Iterator[Any]:
+    """Bars, faint with a line at the end where times are predicted, with intervals and predictions."""
+    thick = step - NAME_PIXELS
+    ink = either(alt.ColorValue, "datum.best", COLOURS[0], QUIET)
+    full = either(alt.FillOpacityValue, RAN, 1, 0.5)
+    boxes = base.mark_bar(height=thick, yOffset=MIDDLE)
+    yield boxes.encode(x=value, color=ink, fillOpacity=full, description=tip_channel())
+    ends = base.transform_filter(f"!({RAN})").mark_tick(yOffset=MIDDLE, height=thick, thickness=2.5)
+    yield ends.encode(x=value, color=ink)
+    known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")
+    intervals = known.mark_rule(yOffset=MIDDLE, strokeWidth=1.5, color=INK)
+    yield intervals.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
+    diamonds = twins.mark_point(yOffset=MIDDLE, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1)
+    yield diamonds.encode(x=alt.X("predicted:Q"))
+
+
+def _texts(base: Any, width: int, step: int) -> Iterator[Any]:
+    """The names above the bars, the best in bold, and the words at their ends."""
+    text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": width})
+    above = NAME_PIXELS / 2 + 1 - step / 2
+    bold = base.mark_text(dy=above, fontSize=12, **text, fontWeight="bold")
+    yield bold.transform_filter("datum.best").encode(text=alt.Text("name:N"))
+    yield base.mark_text(dy=above, fontSize=12, **text).transform_filter("!datum.best").encode(text=alt.Text("name:N"))
+    words = base.mark_text(yOffset=MIDDLE, dx=7, align="left", fontSize=12, color=INK)
+    yield words.encode(x=alt.X("end:Q"), text=alt.Text("words:N"))
+
+
+def _rule(rule: ChartRow, end: float) -> Iterator[Any]:
+    """A value that applies to all bars, with its words above the first bar, on the side where there is room."""
+    limit = plot([rule]).encode(x=alt.X("value:Q"))
+    yield limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3])
+    far = rule["value"] > 0.55 * end
+    side = MarkLook({"align": "right", "dx": -5} if far else {"align": "left", "dx": 5})
+    yield limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text=alt.Text("words:N"))

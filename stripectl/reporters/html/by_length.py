@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from stripectl.analysis.by_length import SchemesByLength, schemes_by_length
+from stripectl.analysis.by_length import QUESTION, SchemesByLength, schemes_by_length
+from stripectl.analysis.by_length_notes import by_length_notes, why_no_time
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import Chart, ChartGroup, ChartRow, Section, chart, chart_table, section, tip
 from stripectl.reporters.html.heatmap import fullness
@@ -30,18 +31,18 @@ def of_run(shown: Sequence[Measurement]) -> Section:
     and notes; notes about a single pass name it."""
     titles: dict[str, list[SchemesByLength]] = {}
     for contest in schemes_by_length(shown):
-        titles.setdefault(by_length.workload_title(contest), []).append(contest)
+        titles.setdefault(contest.title, []).append(contest)
     groups: list[ChartGroup] = [
         {"title": title, "charts": [scheme_map(those), *map(_chart, those)], "notes": _notes(those)}
         for title, those in titles.items()
     ]
-    return section("lengths", "Schemes", by_length.QUESTION, INTRO, groups, ABSENT)
+    return section("lengths", "Schemes", QUESTION, INTRO, groups, ABSENT)
 
 
 def _notes(those: Sequence[SchemesByLength]) -> list[str]:
     said: dict[str, list[str]] = {}
     for contest in those:
-        for note in by_length.matrix_notes(contest):
+        for note in by_length_notes(contest):
             said.setdefault(note, []).append(contest.workload.passes)
     return [note if len(passes) == len(those) else f"{', '.join(passes)}: {note}" for note, passes in said.items()]
 
@@ -66,10 +67,10 @@ def _chart(contest: SchemesByLength) -> Chart:
     words = [name for name in winners[0] if name not in ("time", "memory", "refused")]
     return chart(
         "grid",
-        by_length.QUESTION,
+        QUESTION,
         contest.workload.passes,
         [cell["method"] for cell in cells if cell["method"]],
-        f"{by_length.QUESTION} {contest.answer}",
+        f"{QUESTION} {contest.answer}",
         chart_table(COLUMNS, rows, ("tokens", "scheme", "method", COLUMNS[-1])),
         contest.answer,
         cells=cells,
@@ -95,7 +96,7 @@ def _cell(contest: SchemesByLength, at: int, scheme: str) -> ChartRow:
             "time": spread_cell(best),
         }
     elif cell:
-        known["reason"] = by_length.reason_of(cell.refused)
+        known["reason"] = why_no_time(cell.refused)
     wins = scheme == length.winner
     return known | {
         "across": format_length(length.seq_len),

@@ -233,6 +233,11 @@ def _lacks(rows: Sequence[Sequence[str]], at: int) -> bool:
     return any(row[at] == NOTHING for row in rows)
 
 
+def plot(rows: Iterable[ChartRow]) -> alt.Chart:
+    """The rows as data of a drawing. Altair copies a list of rows for every layer, but a tuple not at all."""
+    return alt.Chart(alt.Data(values=tuple(rows)))
+
+
 def svg(drawn: alt.TopLevelMixin) -> str:
     """The drawing as text, in the page's colours; marks with a text keep it as `data-tip`."""
     text = vl_convert.vegalite_to_svg(drawn.to_dict(validate=False) | {"config": LOOK}, vl_version=VERSION)
@@ -269,6 +274,11 @@ def _without_idle_groups(text: str) -> str:
 def tip(words: str) -> str:
     """The text of a mark, for its `description`."""
     return TIP + utf8(words)
+
+
+def either(channel: Any, test: str, yes: str | float, no: str | float) -> Any:
+    """The value channel of a mark that depends on a test of its datum."""
+    return channel(no, condition={"test": test, "value": yes})
 
 
 def tip_channel(field: str = "tip:N") -> Any:

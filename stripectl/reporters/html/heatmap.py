@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, Chart, MarkLook, svg, tip_channel
+from stripectl.reporters.html.charts import COLOURS, INK, Chart, MarkLook, either, plot, svg, tip_channel
 
 WIDEST, NARROWEST, TALL = 92, 50, 36  # pixels of a cell
 FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's text stays legible on both
@@ -24,7 +24,7 @@ def draw(chart: Chart, width: int) -> str:
     """SVG. `cells` are {across, down, first, second, wins, fullness}, with the text of a cell in two lines; `across`
     and `down` are {title, order, side} of an axis."""
     across, down = chart["across"], chart["down"]
-    base = alt.Chart(alt.Data(values=chart["cells"])).encode(
+    base = plot(chart["cells"]).encode(
         x=alt.X(
             "across:N",
             title=across["title"],
@@ -36,8 +36,8 @@ def draw(chart: Chart, width: int) -> str:
     look = MarkLook({"fill": COLOURS[0], "stroke": INK, "cornerRadius": 3})
     squares = base.mark_rect(**look).encode(
         fillOpacity=alt.FillOpacity("fullness:Q", scale=None),
-        strokeWidth=alt.condition("datum.wins", alt.value(2), alt.value(0.5)),
-        strokeOpacity=alt.condition("datum.wins", alt.value(1), alt.value(0.2)),
+        strokeWidth=either(alt.StrokeWidthValue, "datum.wins", 2, 0.5),
+        strokeOpacity=either(alt.StrokeOpacityValue, "datum.wins", 1, 0.2),
         description=tip_channel(),
     )
     names = max((len(str(name)) for name in down["order"]), default=0) * 6 + 30
@@ -56,6 +56,6 @@ def _words(base: Any, which: str, ink: str, weight: str) -> list[Any]:
     return [
         base.transform_filter(f"{which} && {when}")
         .mark_text(dy=down, fontSize=size, color=ink, fontWeight=weight)
-        .encode(text=f"{field}:N")
+        .encode(text=alt.Text(f"{field}:N"))
         for field, down, size, when in lines
     ]

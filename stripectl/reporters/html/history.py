@@ -25,6 +25,7 @@ from stripectl.reporters.html.charts import (
     chart,
     chart_table,
     grouped_by,
+    plot,
     section,
     svg,
 )
@@ -125,17 +126,15 @@ def draw(chart: Chart, width: int) -> str:
         scale=alt.Scale(domain=[max(min(ends), 0.0), max(ends)], nice=True, zero=False),
         axis=alt.Axis(tickCount=5, labelFlush=False),
     )
-    marks, levels, rules = (
-        alt.Chart(alt.Data(values=list(chart[name]))).encode(x=x) for name in ("marks", "levels", "rules")
-    )
+    marks, levels, rules = (plot(list(chart[name])).encode(x=x) for name in ("marks", "levels", "rules"))
     timed = marks.transform_filter("isValid(datum.value)").encode(y=y)
     look = MarkLook({"color": COLOURS[0], "opacity": 1} | ({"fill": COLOURS[0]} if chart["ran"] else {}))
-    intervals = timed.transform_filter("isValid(datum.low)").encode(y=alt.Y("low:Q"), y2="high:Q")
+    intervals = timed.transform_filter("isValid(datum.low)").encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
     text = MarkLook({"align": "left", "baseline": "top", "dx": 3, "fontSize": 11, "color": INK})
     layers = [
-        levels.mark_rule(color=INK, strokeWidth=1.5, opacity=0.6).encode(x2="to:Q", y=y),
+        levels.mark_rule(color=INK, strokeWidth=1.5, opacity=0.6).encode(x2=alt.X2("to:Q"), y=y),
         rules.mark_rule(color=COLOURS[1], strokeWidth=1.5, strokeDash=[5, 3]),
-        rules.mark_text(y=1, **text).encode(text="words:N"),
+        rules.mark_text(y=1, **text).encode(text=alt.Text("words:N")),
         intervals.mark_rule(strokeWidth=1, color=COLOURS[0]),
         timed.mark_point(size=max(12, 45 - count // 4), strokeWidth=1.3, **look),
         marks.transform_filter("!isValid(datum.value)").mark_text(

@@ -5,7 +5,7 @@ Bounds are dotted, limits are dashed rules with a text.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
@@ -20,12 +20,15 @@ from stripectl.reporters.html.charts import (
     Chart,
     ChartRow,
     MarkLook,
+    either,
+    plot,
     svg,
     tip_channel,
 )
 
 MAX_SERIES = len(COLOURS)
 MAX_TICKS = 8
+RAN = "datum.method == 'measured'"
 LEGEND_COLUMN = 300  # pixels of a name in the legend
 # Tokens in the papers' notation, in units of 1024.
 TOKENS = (
@@ -39,22 +42,47 @@ def draw(chart: Chart, width: int) -> str:
     colours, `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} are refused plans, `stars`
     {tokens, value} are published values, and `rules` {value, words} apply to every length. `log` selects the scale of
     values, `domain` their range, `focus` the series that is the answer, and `tall` the pixels of a wide drawing."""
-    series = chart["series"]
+    across, up = _axes(chart, width)
+    colour, shape = _series_channels(chart["series"], width)
+
+    def of(rows: Sequence[ChartRow]) -> Any:
+        return plot(rows).encode(x=across)
+
+    points, crosses = (of(chart[kind]).encode(y=up, color=colour) for kind in ("points", "crosses"))
+    layers = [*_curves(points, chart.get("focus") or "")]
+    dotted = of(chart["dotted"]).encode(y=up, color=colour)
+    layers.append(dotted.mark_line(strokeWidth=1.5, strokeDash=[1, 3]))
+    if chart["dotted"]:
+        last = max(chart["dotted"], key=lambda row: (row["tokens"], row["value"]))
+        named = MarkLook({"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK})
+        layers.append(of([last | {"words": "bound"}]).mark_text(**named).encode(y=up, text=alt.Text("words:N")))
+    layers += _points(points, colour, shape)
+    layers.append(crosses.mark_point(size=55, strokeWidth=1.5).encode(shape=shape))
+    layers.append(crosses.mark_text(text="✕", fontSize=13, fontWeight="bold"))
+    layers.append(of(chart["stars"]).encode(y=up).mark_text(text="★", fontSize=14, color=INK))
+    for rule in chart["rules"]:
+        layers += _rule(rule, up)
+    tall = chart.get("tall", 300) if width > PANEL else 240 if width == PANEL else 220
+    return svg(alt.layer(*layers).properties(width=width - 56, height=tall))
+
+
+def _axes(chart: Chart, width: int) -> tuple[alt.X, alt.Y]:
+    """The axis of lengths, with as many of them as fit, and the axis of values."""
     lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
     ticks = lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))]
     axis = alt.Axis(
         values=ticks, labelExpr=TOKENS, grid=False, labelFlush=False, labelOverlap="greedy", labelSeparation=6
     )
-    domain = [lengths[0] / 1.15, lengths[-1] * 1.15]
-    across = alt.X(
-        "tokens:Q",
-        title="sequence length (tokens)",
-        axis=axis,
-        scale=alt.Scale(type="log", base=2, domain=domain, nice=False),
-    )
+    scale = alt.Scale(type="log", base=2, domain=[lengths[0] / 1.15, lengths[-1] * 1.15], nice=False)
+    across = alt.X("tokens:Q", title="sequence length (tokens)", axis=axis, scale=scale)
     ends = {"domain": chart["domain"]} if chart.get("domain") else {}
     scale = alt.Scale(type="log", nice=True) if chart["log"] else alt.Scale(zero=False, nice=True, **ends)
-    up = alt.Y("value:Q", title=chart["axis"], scale=scale, axis=alt.Axis(tickCount=5, labelFlush=False, grid=True))
+    axis = alt.Axis(tickCount=5, labelFlush=False, grid=True)
+    return across, alt.Y("value:Q", title=chart["axis"], scale=scale, axis=axis)
+
+
+def _series_channels(series: Sequence[str], width: int) -> tuple[alt.Color, alt.Shape]:
+    """The colour and the shape of each series, with one legend for both."""
     columns = max(1, min(len(series), width // LEGEND_COLUMN)) if max(map(len, series), default=0) > 24 else 2
     legend = alt.Legend(
         title=None,
@@ -66,38 +94,33 @@ def draw(chart: Chart, width: int) -> str:
         rowPadding=4,
         columnPadding=24,
     )
-    colour = alt.Color("series:N", scale=alt.Scale(domain=series, range=list(COLOURS[: len(series)])), legend=legend)
-    shape = alt.Shape("series:N", scale=alt.Scale(domain=series, range=list(SHAPES[: len(series)])), legend=legend)
-    ran, answer = "datum.method == 'measured'", f"datum.series == {json.dumps(chart.get('focus') or '')}"
+    colours, shapes = (alt.Scale(domain=series, range=list(of[: len(series)])) for of in (COLOURS, SHAPES))
+    return alt.Color("series:N", scale=colours, legend=legend), alt.Shape("series:N", scale=shapes, legend=legend)
 
-    def of(rows: Sequence[ChartRow]) -> Any:
-        return alt.Chart(alt.Data(values=list(rows))).encode(x=across)
 
-    base = of(chart["points"]).encode(y=up, color=colour)
-    broad = alt.condition(answer, alt.value(3), alt.value(1.6))
-    layers = [
-        base.transform_filter(when).mark_line(strokeDash=dash).encode(detail="series:N", strokeWidth=broad)
-        for when, dash in ((ran, [1, 0]), (f"!({ran})", [6, 3]))
-    ]
-    dotted = of(chart["dotted"]).encode(y=up, color=colour)
-    layers.append(dotted.mark_line(strokeWidth=1.5, strokeDash=[1, 3]))
-    if chart["dotted"]:
-        last = max(chart["dotted"], key=lambda row: (row["tokens"], row["value"]))
-        named = MarkLook({"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK})
-        layers.append(of([last | {"words": "bound"}]).mark_text(**named).encode(y=up, text="words:N"))
-    bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5)
-    layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
-    fill = alt.condition(ran, alt.value(1), alt.value(0))
-    points = base.mark_point(size=60, strokeWidth=1.8)
-    layers.append(points.encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill, description=tip_channel()))
-    crosses = of(chart["crosses"]).encode(y=up, color=colour)
-    layers.append(crosses.mark_point(size=55, strokeWidth=1.5).encode(shape=shape))
-    layers.append(crosses.mark_text(text="✕", fontSize=13, fontWeight="bold"))
-    layers.append(of(chart["stars"]).encode(y=up).mark_text(text="★", fontSize=14, color=INK))
-    for rule in chart["rules"]:
-        line = alt.Chart(alt.Data(values=[rule])).encode(y=up)
-        layers.append(line.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7))
-        text = MarkLook({"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK})
-        layers.append(line.mark_text(x=4, **text).encode(text="words:N"))
-    tall = chart.get("tall", 300) if width > PANEL else 240 if width == PANEL else 220
-    return svg(alt.layer(*layers).properties(width=width - 56, height=tall))
+def _curves(points: Any, focus: str) -> Iterator[Any]:
+    """Lines through the points: solid where plans ran, dashed where times are predicted, and broad for the answer."""
+    broad = either(alt.StrokeWidthValue, f"datum.series == {json.dumps(focus)}", 3, 1.6)
+    for when, dash in ((RAN, [1, 0]), (f"!({RAN})", [6, 3])):
+        yield (
+            points.transform_filter(when)
+            .mark_line(strokeDash=dash)
+            .encode(detail=alt.Detail("series:N"), strokeWidth=broad)
+        )
+
+
+def _points(points: Any, colour: alt.Color, shape: alt.Shape) -> Iterator[Any]:
+    """Intervals and points: full where plans ran, empty where times are predicted."""
+    bars = points.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5)
+    yield bars.encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
+    fill = either(alt.FillOpacityValue, RAN, 1, 0)
+    marks = points.mark_point(size=60, strokeWidth=1.8)
+    yield marks.encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill, description=tip_channel())
+
+
+def _rule(rule: ChartRow, up: alt.Y) -> Iterator[Any]:
+    """A value that applies to every length, with its words."""
+    line = plot([rule]).encode(y=up)
+    yield line.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7)
+    text = MarkLook({"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK})
+    yield line.mark_text(x=4, **text).encode(text=alt.Text("words:N"))

@@ -20,6 +20,7 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    plot,
     section,
     svg,
 )
@@ -111,10 +112,7 @@ def draw(chart: Chart, width: int) -> str:
     most, rounds, devices = chart["most"], chart["rounds"], [device for device, _ in chart["rows"]]
     cell = max(MIN_CELL, min(MAX_CELL, (min(width, PANEL) - 50) // max(len(rounds), 1)))
     tall = min(cell, MAX_TALL)
-    places: dict[int, list[tuple[int, int]]] = {}
-    for down, (_, counts) in enumerate(chart["rows"]):
-        for across, count in enumerate(counts):
-            places.setdefault(count, []).append((across * cell + 1, down * tall + 1))
+    places = _places(chart, cell, tall)
     box = f"h{cell - 2}v{tall - 2}h{2 - cell}Z"
     marks = [
         {
@@ -135,7 +133,7 @@ def draw(chart: Chart, width: int) -> str:
     x = alt.X("x:Q", title="round", scale=alt.Scale(domain=[0, wide], nice=False), axis=_axis(rounds, cell))
     y = alt.Y("y:Q", title="device", scale=alt.Scale(domain=[high, 0], nice=False), axis=_axis(devices, tall))
     shape = alt.Shape("path:N", scale=None)
-    cells = alt.Chart(alt.Data(values=marks)).encode(x=x, y=y, shape=shape)
+    cells = plot(marks).encode(x=x, y=y, shape=shape)
     full = MarkLook({"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]})
     idle = MarkLook({"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4})
     layers = [
@@ -144,10 +142,19 @@ def draw(chart: Chart, width: int) -> str:
         .encode(fillOpacity=alt.FillOpacity("share:Q", scale=None)),
         cells.transform_filter("datum.share == 0").mark_point(**idle),
     ]
-    text = alt.Chart(alt.Data(values=numbers)).encode(x=x, y=y, text="text:N")
+    text = plot(numbers).encode(x=x, y=y, text=alt.Text("text:N"))
     for when, ink in (("datum.dark", "var(--on-c1)"), ("!datum.dark", INK)):
         layers.append(text.transform_filter(when).mark_text(color=ink, fontSize=FONT_SIZE))
     return svg(alt.layer(*layers).properties(width=wide, height=high))
+
+
+def _places(chart: Chart, cell: int, tall: int) -> dict[int, list[tuple[int, int]]]:
+    """The corners of cells in pixels, by the number of tiles."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for down, (_, counts) in enumerate(chart["rows"]):
+        for across, count in enumerate(counts):
+            found.setdefault(count, []).append((across * cell + 1, down * tall + 1))
+    return found
 
 
 def _axis(names: Sequence[int], cell: int) -> alt.Axis:

@@ -1,7 +1,7 @@
 """Whether plans fit, at which lengths, and the memory that a device needs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -65,17 +65,6 @@ def _chart(members: Sequence[Measurement]) -> Chart:
     dearest = max(members, key=lambda m: m.peak_bytes or 0)
     drawing = _lines(members, size) if len(lengths) > 1 else _bars(members, size)
     drawn, left_out = drawing.pop("members"), drawing.pop("left_out")
-    rows = [
-        (
-            plan_label(m),
-            format_length(m.workload.seq_len),
-            m.method,
-            nbytes(m.peak_bytes),
-            nbytes(m.hbm_bytes) if m.hbm_bytes else NOTHING,
-            m.status,
-        )
-        for m in drawn
-    ]
     work = members[0].workload
     return chart(
         "curves" if len(lengths) > 1 else "bars",
@@ -85,7 +74,7 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         f"Memory that plans need on each device. The most: {dearest.plan} at "
         f"{format_length(dearest.workload.seq_len)} tokens, {nbytes(dearest.peak_bytes)}"
         + (f" of {nbytes(has)}." if has else "."),
-        chart_table(COLUMNS, rows, ("plan", "tokens", "method", "status")),
+        chart_table(COLUMNS, map(_cells, drawn), ("plan", "tokens", "method", "status")),
         " ".join(
             [f"A device has {nbytes(has)}."] * bool(has)
             + [f"{not_drawn(left_out).capitalize()}; see the table of measurements."] * bool(left_out)
@@ -96,6 +85,11 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         rule=rule,
         **drawing,
     )
+
+
+def _cells(m: Measurement) -> tuple[str, ...]:
+    has = nbytes(m.hbm_bytes) if m.hbm_bytes else NOTHING
+    return plan_label(m), format_length(m.workload.seq_len), m.method, nbytes(m.peak_bytes), has, m.status
 
 
 def _parts(members: Sequence[Measurement]) -> Chart:
@@ -148,12 +142,7 @@ def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
     every = list(dict.fromkeys(map(_name, members)))
     best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MAX_SERIES]
     names = [name for name in every if name in best]
-    least: dict[Any, Measurement] = {}  # over the tiles with which a plan was tried
-    for m in (m for m in members if _name(m) in names):
-        kept = least.setdefault((_name(m), m.workload.seq_len, m.method, m.status), m)
-        if (m.peak_bytes or 0) < (kept.peak_bytes or 0):
-            least[_name(m), m.workload.seq_len, m.method, m.status] = m
-    drawn = list(least.values())
+    drawn = _least_over_tiles(m for m in members if _name(m) in names)
     points = [
         {
             "tokens": m.workload.seq_len,
@@ -179,6 +168,15 @@ def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
         "stars": [],
         "log": True,
     }
+
+
+def _least_over_tiles(members: Iterable[Measurement]) -> list[Measurement]:
+    """Of measurements that differ only in tiles, the measurement that needs least memory."""
+    least: dict[Hashable, Measurement] = {}
+    for m in members:
+        key = _name(m), m.workload.seq_len, m.method, m.status
+        least[key] = min(least.get(key, m), m, key=lambda each: each.peak_bytes or 0)
+    return list(least.values())
 
 
 def _bars(members: Sequence[Measurement], size: float) -> ChartRow:

@@ -23,6 +23,7 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    plot,
     section,
     svg,
 )
@@ -251,25 +252,27 @@ def draw(chart: Chart, width: int) -> str:
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[high, low], nice=False))
 
     def of(rows: Sequence[ChartRow]) -> Any:
-        return alt.Chart(alt.Data(values=list(rows))).encode(x=x, y=y)
+        return plot(rows).encode(x=x, y=y)
 
-    boxes = of(chart["boxes"]).mark_rule(color=INK, strokeWidth=7, opacity=0.3).encode(x2="x2:Q", y2="y2:Q")
-    rules = of(chart["lines"]).encode(x2="x2:Q", y2="y2:Q")
+    boxes = (
+        of(chart["boxes"]).mark_rule(color=INK, strokeWidth=7, opacity=0.3).encode(x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
+    )
+    rules = of(chart["lines"]).encode(x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
     idle = rules.transform_filter("!datum.used").mark_rule(color=INK, opacity=0.35, strokeDash=[2, 3])
     busy = rules.transform_filter("datum.used").mark_rule(color=COLOURS[0], strokeCap="round")
     busy = busy.encode(strokeWidth=alt.StrokeWidth("broad:Q", scale=None))
     dots = of(chart["dots"]).mark_point(
         filled=True, shape="circle", size=min(330.0, step * 6), color="var(--page)", stroke=INK, opacity=1
     )
-    names = of(chart["dots"]).mark_text(fontSize=10 if step > 34 else 8, color=INK).encode(text="name:N")
+    names = of(chart["dots"]).mark_text(fontSize=10 if step > 34 else 8, color=INK).encode(text=alt.Text("name:N"))
     picture = alt.layer(boxes, idle, busy, dots, names).properties(
         width=step * (right - left), height=step * (high - low)
     )
     keys = [{**each, "at": at} for at, each in enumerate(chart["keys"])]
-    key = alt.Chart(alt.Data(values=keys)).encode(y=alt.Y("at:O", axis=None))
+    key = plot(keys).encode(y=alt.Y("at:O", axis=None))
     line = key.mark_rule(color=COLOURS[0], strokeCap="round").encode(
-        x=alt.value(8), x2=alt.value(40), strokeWidth=alt.StrokeWidth("broad:Q", scale=None)
+        x=alt.XValue(8), x2=alt.X2Value(40), strokeWidth=alt.StrokeWidth("broad:Q", scale=None)
     )
-    words = key.mark_text(align="left", color=INK, fontSize=11).encode(x=alt.value(50), text="words:N")
+    words = key.mark_text(align="left", color=INK, fontSize=11).encode(x=alt.XValue(50), text=alt.Text("words:N"))
     legend = alt.layer(line, words).properties(width=200, height=alt.Step(18))
     return svg(alt.vconcat(picture, legend, spacing=6) if keys else picture)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import altair as alt
 
-from stripectl.analysis.accuracy.attention import MIN_QUERY_ROWS, attention_groups, attention_predictions
+from stripectl.analysis.accuracy.attention import attention_groups, published_devices
 from stripectl.analysis.accuracy.meshes import TARGET, mesh_orders, mesh_times
-from stripectl.analysis.accuracy.paper import speed_up_errors, speed_ups
+from stripectl.analysis.accuracy.paper import measured_devices, speed_up_error, speed_ups
 from stripectl.core.workload import format_length
 from stripectl.hardware.target import parse_target
 from stripectl.reporters.html.charts import (
@@ -25,6 +25,8 @@ from stripectl.reporters.html.charts import (
     MarkLook,
     chart,
     chart_table,
+    either,
+    plot,
     svg,
     tip,
     tip_channel,
@@ -37,6 +39,7 @@ NOTE = (
     "A dot is a published measurement: at 1 the prediction equals it, to the right the prediction is too high. The "
     "grey band is 10 %. Hollow dots: a constant or a choice of the prediction was fitted to the same measurements."
 )
+MESH_DEVICE = parse_target(TARGET).hardware.name
 COLUMNS = ("prediction", "device", "measurement", "measured", "predicted", "predicted / measured")
 MAX_ROWS = 120  # of the table
 ROW_PIXELS, NAME_AT, ERROR_AT, DOTS_AT = 58, 8, 23, 40  # of a kind of prediction, down to its texts, to its dots
@@ -68,19 +71,14 @@ class Kind(NamedTuple):
 @cache
 def kinds(hardware: str | None = None) -> tuple[Kind, ...]:
     """The kinds of predictions for one device or, with None, for every device of which measurements are published."""
-    every = (*_attention(hardware), *_speed_ups(hardware), *_meshes(hardware))
+    known = (*published_devices(), *measured_devices(), MESH_DEVICE)
+    devices = dict.fromkeys(known) if hardware is None else (hardware,)
+    every = [kind for of in (_attention, _speed_ups, _meshes) for name in devices for kind in of(name)]
     return tuple(sorted(every, key=lambda kind: kind.fitted))
 
 
-def _attention(hardware: str | None) -> Iterator[Kind]:
-    groups = [group for group in attention_groups() if hardware in (None, group.hardware)]
-    rows = attention_predictions(MIN_QUERY_ROWS) if groups else []
-    for group in groups:
-        own = [
-            each
-            for each in rows
-            if (each.row.hardware, each.row.measured, each.row.passes) == (group.hardware, group.measured, group.passes)
-        ]
+def _attention(hardware: str) -> Iterator[Kind]:
+    for group, own in attention_groups(hardware).items():
         yield Kind(
             group.hardware,
             f"attention, {group.passes}, {group.measured}",
@@ -99,34 +97,34 @@ def _attention(hardware: str | None) -> Iterator[Kind]:
         )
 
 
-def _speed_ups(hardware: str | None) -> Iterator[Kind]:
-    errors = {each.hardware: each for each in speed_up_errors()}
-    for name in [name for name in errors if hardware in (None, name)]:
-        yield Kind(
-            name,
-            "training step, speed-up of striped (Brandon et al. 2023)",
-            f"{errors[name].rows} measurements, RMSE {errors[name].rmse:.3f}",
-            True,
-            [
-                PredictedAndPublished(
-                    f"{each.model}, ring={each.ring}, tensor={each.tensor}, {format_length(each.seq_len)} tokens",
-                    times(each.measured),
-                    times(each.simulated),
-                    each.simulated / each.measured,
-                )
-                for each in speed_ups(name)
-            ],
-        )
+def _speed_ups(hardware: str) -> Iterator[Kind]:
+    if hardware not in measured_devices():
+        return
+    error = speed_up_error(hardware)
+    yield Kind(
+        hardware,
+        "training step, speed-up of striped (Brandon et al. 2023)",
+        f"{error.rows} measurements, RMSE {error.rmse:.3f}",
+        True,
+        [
+            PredictedAndPublished(
+                f"{each.model}, ring={each.ring}, tensor={each.tensor}, {format_length(each.seq_len)} tokens",
+                times(each.measured),
+                times(each.simulated),
+                each.simulated / each.measured,
+            )
+            for each in speed_ups(hardware)
+        ],
+    )
 
 
-def _meshes(hardware: str | None) -> Iterator[Kind]:
-    name = parse_target(TARGET).hardware.name
-    if hardware not in (None, name):
+def _meshes(hardware: str) -> Iterator[Kind]:
+    if hardware != MESH_DEVICE:
         return
     orders = mesh_orders()
     right, pairs = sum(each.right for each in orders), sum(each.pairs for each in orders)
     yield Kind(
-        name,
+        hardware,
         f"training step, time by mesh of {TARGET} (MaxText)",
         f"{len(mesh_times())} measurements; {right} of {pairs} pairs of meshes are in the right order",
         True,
@@ -203,20 +201,18 @@ def draw(chart: Chart, width: int) -> str:
 
     lanes = [{"low": 1 / NEAR, "ratio": 1, "high": NEAR, "order": kind["order"]} for kind in chart["kinds"]]
     ends_of_lanes = [row | {"end": row["y"] + 2 * HALF} for row in at(DOTS_AT - HALF, lanes)]
-    lane = alt.Chart(alt.Data(values=ends_of_lanes)).encode(y=down, y2="end:Q")
-    dots = alt.Chart(alt.Data(values=at(DOTS_AT, chart["dots"]))).mark_point(
+    lane = plot(ends_of_lanes).encode(y=down, y2=alt.Y2("end:Q"))
+    dots = plot(at(DOTS_AT, chart["dots"])).mark_point(
         color=COLOURS[0], fill=COLOURS[0], size=55, strokeWidth=1.5, opacity=0.8
     )
-    filled = alt.condition("datum.fitted", alt.value(0), alt.value(0.5))
+    filled = either(alt.FillOpacityValue, "datum.fitted", 0, 0.5)
     text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": wide})
     layers = [
-        lane.mark_rect(color=INK, opacity=0.1).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"),
+        lane.mark_rect(color=INK, opacity=0.1).encode(x=alt.X("low:Q", scale=scale), x2=alt.X2("high:Q")),
         lane.mark_rule(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=across),
         dots.encode(x=across, y=down, fillOpacity=filled, description=tip_channel()),
         *(
-            alt.Chart(alt.Data(values=at(pixels, chart["kinds"])))
-            .mark_text(**text, **look)
-            .encode(y=down, text=f"{name}:N")
+            plot(at(pixels, chart["kinds"])).mark_text(**text, **look).encode(y=down, text=alt.Text(f"{name}:N"))
             for name, pixels, look in (
                 ("name", NAME_AT, MarkLook({"fontWeight": "bold", "fontSize": 12})),
                 ("error", ERROR_AT, MarkLook({"fontSize": FONT_SIZE})),

@@ -23,8 +23,10 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    either,
     grouped_by,
     method_shape,
+    plot,
     section,
     svg,
     tip,
@@ -75,37 +77,15 @@ def _intensity(m: Measurement) -> float | None:
 
 def _chart(members: Sequence[Measurement]) -> Chart:
     peak, memory = _roofs(members[0]) or (0.0, 0.0)
-    best = sorted(members, key=lambda m: -(m.flops_per_s_per_device or 0.0))
-    drawn, work = best[:MAX_MARKS], members[0].workload
+    drawn = sorted(members, key=lambda m: -(m.flops_per_s_per_device or 0.0))[:MAX_MARKS]
     unit, size = unit_of(peak, [(f"{prefix}FLOP/s", size) for prefix, size in PREFIXES])
-    marks: list[ChartRow] = [
-        {
-            "intensity": _intensity(m),
-            "rate": (m.flops_per_s_per_device or 0.0) / size,
-            "method": m.method,
-            "roof": min(peak, memory * (_intensity(m) or 0.0)) / size,
-            "tip": tip(
-                f"{plan_label(m)}, {format_length(m.workload.seq_len)} tokens: "
-                f"{rate(m.flops_per_s_per_device, 'FLOP/s')} per device, {m.method}"
-            ),
-        }
-        for m in drawn
-    ]
-    low: float = min([peak / memory, *(mark["intensity"] for mark in marks)]) / 4
-    high: float = max([peak / memory, *(mark["intensity"] for mark in marks)]) * 4
-    roof = [{"intensity": at, "rate": min(peak, memory * at) / size} for at in (low, peak / memory, high)]
-    rows = [
-        (
-            f"{plan_label(m)}, {format_length(m.workload.seq_len)} tokens",
-            m.method,
-            f"{mark['intensity']:,.0f}",
-            rate(m.flops_per_s_per_device, "FLOP/s"),
-            f"{mark['rate'] / mark['roof']:.0%}",
-        )
-        for m, mark in zip(drawn, marks, strict=True)
-    ]
+    marks = [_mark(m, peak, memory, size) for m in drawn]
+    rows = [_cells(m, mark) for m, mark in zip(drawn, marks, strict=True)]
+    ridge, work = peak / memory, members[0].workload
+    low: float = min([ridge, *(mark["intensity"] for mark in marks)]) / 4
+    high: float = max([ridge, *(mark["intensity"] for mark in marks)]) * 4
     lengths = [format_length(each) for each in sorted({m.workload.seq_len for m in members})]
-    side = "compute" if (marks[0]["intensity"] or 0.0) >= peak / memory else "memory"
+    side = "compute" if (marks[0]["intensity"] or 0.0) >= ridge else "memory"
     return chart(
         "roofline",
         TITLE,
@@ -115,12 +95,32 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         f"{rows[0][3]}, {rows[0][4]} of the roof of {side}.",
         chart_table(COLUMNS, rows, ("plan", "method")),
         f"Matrix units do {rate(peak, 'FLOP/s')}, memory moves {rate(memory, 'B/s')}: tiles with more than "
-        f"{peak / memory:,.0f} FLOPs per byte are limited by compute.",
+        f"{ridge:,.0f} FLOPs per byte are limited by compute.",
         group=workload_label(work, f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else None),
         marks=marks,
-        roof=roof,
+        roof=[{"intensity": at, "rate": min(peak, memory * at) / size} for at in (low, ridge, high)],
         axis=f"a device reaches ({unit})",
     )
+
+
+def _mark(m: Measurement, peak: float, memory: float, size: float) -> ChartRow:
+    """A plan below the roofs, in units of `size` FLOP/s."""
+    return {
+        "intensity": _intensity(m),
+        "rate": (m.flops_per_s_per_device or 0.0) / size,
+        "method": m.method,
+        "roof": min(peak, memory * (_intensity(m) or 0.0)) / size,
+        "tip": tip(f"{_name(m)}: {rate(m.flops_per_s_per_device, 'FLOP/s')} per device, {m.method}"),
+    }
+
+
+def _cells(m: Measurement, mark: ChartRow) -> tuple[str, ...]:
+    reached = rate(m.flops_per_s_per_device, "FLOP/s")
+    return _name(m), m.method, f"{mark['intensity']:,.0f}", reached, f"{mark['rate'] / mark['roof']:.0%}"
+
+
+def _name(m: Measurement) -> str:
+    return f"{plan_label(m)}, {format_length(m.workload.seq_len)} tokens"
 
 
 def draw(chart: Chart, width: int) -> str:
@@ -132,15 +132,15 @@ def draw(chart: Chart, width: int) -> str:
         axis=alt.Axis(tickCount=4, grid=False, format="~s"),
     )
     y = alt.Y("rate:Q", title=chart["axis"], scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=4, format="~g"))
-    below = alt.Chart(alt.Data(values=chart["roof"])).encode(x=x, y=y)
+    below = plot(chart["roof"]).encode(x=x, y=y)
     roof = below.mark_line(color=INK, strokeWidth=2)
-    ridge = alt.Chart(alt.Data(values=[chart["roof"][1]])).encode(x=x)
-    marks = alt.Chart(alt.Data(values=chart["marks"])).mark_point(size=80, strokeWidth=1.8, color=COLOURS[0])
+    ridge = plot([chart["roof"][1]]).encode(x=x)
+    marks = plot(chart["marks"]).mark_point(size=80, strokeWidth=1.8, color=COLOURS[0])
     marks = marks.encode(
         x=x,
         y=y,
-        fill=alt.value(COLOURS[0]),
-        fillOpacity=alt.condition("datum.method == 'measured'", alt.value(1), alt.value(0.25)),
+        fill=alt.FillValue(COLOURS[0]),
+        fillOpacity=either(alt.FillOpacityValue, "datum.method == 'measured'", 1, 0.25),
         shape=method_shape(),
         description=tip_channel(),
     )

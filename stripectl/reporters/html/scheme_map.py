@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from stripectl.analysis.by_length import SchemesByLength
+from stripectl.analysis.by_length import QUESTION, SchemesByLength
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import (
     COLOURS,
@@ -18,12 +18,12 @@ from stripectl.reporters.html.charts import (
     MarkLook,
     chart,
     chart_table,
+    plot,
     svg,
     tip,
     tip_channel,
 )
 from stripectl.reporters.html.line_chart import TOKENS
-from stripectl.reporters.terminal import by_length
 
 TITLE = "Which scheme to use, by length"
 COLUMNS = ("pass", "from", "to", "scheme")
@@ -37,7 +37,7 @@ def scheme_map(contests: Sequence[SchemesByLength]) -> Chart:
     lengths = sorted({each.seq_len for contest in contests for each in contest.lengths})
     return chart(
         "regions",
-        by_length.QUESTION,
+        QUESTION,
         TITLE,
         [each.best.method for contest in contests for each in contest.lengths if each.best],
         " ".join(f"{contest.workload.passes}: {contest.answer}" for contest in contests),
@@ -91,18 +91,18 @@ def draw(chart: Chart, width: int) -> str:
         for each in regions
         for room in (math.log(each["high"] / each["low"]) / per_pixel,)
     ]
-    base = alt.Chart(alt.Data(values=named)).encode(y=rows)
+    base = plot(named).encode(y=rows)
     colour = alt.Scale(domain=chart["schemes"], range=list(COLOURS[: len(chart["schemes"])]))
     boxes = base.mark_bar(height=34, yOffset=10, fillOpacity=0.3, strokeWidth=1.5).encode(
         x=across,
-        x2="high:Q",
+        x2=alt.X2("high:Q"),
         color=alt.Color("scheme:N", scale=colour, legend=None),
         stroke=alt.Stroke("scheme:N", scale=colour, legend=None),
         description=tip_channel(),
     )
     text = MarkLook({"color": INK, "fontSize": FONT_SIZE + 1})
-    names = base.mark_text(yOffset=10, fontWeight="bold", **text).encode(x=alt.X("middle:Q"), text="short:N")
+    names = base.mark_text(yOffset=10, fontWeight="bold", **text).encode(x=alt.X("middle:Q"), text=alt.Text("short:N"))
     firsts = [each for at, each in enumerate(regions) if at == 0 or each["pass"] != regions[at - 1]["pass"]]
-    passes = alt.Chart(alt.Data(values=firsts)).encode(y=rows).mark_text(x=0, yOffset=-20, align="left", **text)
-    layers = alt.layer(boxes, names, passes.encode(text="pass:N"))
+    passes = plot(firsts).encode(y=rows).mark_text(x=0, yOffset=-20, align="left", **text)
+    layers = alt.layer(boxes, names, passes.encode(text=alt.Text("pass:N")))
     return svg(layers.properties(width=wide, height=alt.Step(STRIP_PIXELS)))

@@ -25,7 +25,7 @@ from stripectl.reporters.html.charts import (
 from stripectl.reporters.html.fact_tables import environment_rows, warnings_of
 from stripectl.reporters.html.recommendation import RecommendationCard, recommendation_cards
 from stripectl.reporters.html.run_archive import archive_of_run
-from stripectl.reporters.terminal.tables import change_cell, spread_cell
+from stripectl.reporters.terminal.tables import spread_cell
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Recommendation
@@ -217,7 +217,7 @@ def common_measurements(letters: Sequence[str], runs: Sequence[Run]) -> list[lis
                     letter,
                     spread_cell(own),
                     NOTHING if missing else spread_cell(each.new),
-                    change_cell(each),
+                    each.change_text,
                     each.verdict,
                 ]
             )

@@ -5,7 +5,7 @@ Lengths come from the run; where it has only one, from the plans' simulated scal
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stripectl.analysis.crossover import LengthPoint, curves, without_length
 from stripectl.analysis.ranking import Ranking, rankings
@@ -88,17 +88,26 @@ def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
     return [each for each in found if without_length(each) == without_length(ranking)]
 
 
-def speed_up_chart(
-    ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison], mesh: Mesh | None
-) -> Chart | None:
+class Curves(NamedTuple):
+    """The plans of a chart: their measurements by name, the lengths with a time of the baseline, all names of plans
+    with the baseline first, and the names that are drawn."""
+
+    rivals: Mapping[str, Measurement]
+    points: Sequence[LengthPoint]
+    base: str
+    every: Sequence[str]
+    drawn: Sequence[str]
+
+
+def chosen_curves(ranking: Ranking, found: Sequence[Ranking], mesh: Mesh | None) -> Curves | None:
+    """The winner at each length and then the fastest at the longest; None where fewer than two plans or lengths have a
+    speed-up."""
     points, named = curves(ranking, found)
     rivals = {named(m): m for each in _alike(ranking, found) for m in each.rivals}
     rivals = {name: m for name, m in rivals.items() if mesh is None or m.plan.mesh == mesh}
     base = _base(points, rivals)
-    if base is None:
-        return None
     points = [point for point in points if base in point.seconds and len(point.seconds) > 1]
-    if len(points) < 2:
+    if base is None or len(points) < 2:
         return None
     last = {name: seconds for name, seconds in points[-1].seconds.items() if name in rivals}
     winners = (
@@ -107,23 +116,29 @@ def speed_up_chart(
     )
     order = sorted((name for name in last if name != base), key=lambda name: last[name])
     fastest = [name for name in dict.fromkeys([*winners, *order]) if name != base][:MAX_SERIES]
-    if not fastest:
-        return None
     names = sorted(fastest)  # so that a plan has the same colour in all charts
-    every = list(dict.fromkeys([base, *last, *names]))
-    short = {name: utf8(_short(name, every)) for name in names}
-    rows = [row for name in names for row in _rows(points, name, base, rivals, papers)]
-    tokens = [point.seq_len for point in points]
+    return Curves(rivals, points, base, list(dict.fromkeys([base, *last, *names])), names) if names else None
+
+
+def speed_up_chart(
+    ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison], mesh: Mesh | None
+) -> Chart | None:
+    chosen = chosen_curves(ranking, found, mesh)
+    if chosen is None:
+        return None
+    names, base = chosen.drawn, chosen.base
+    short = {name: utf8(_short(name, chosen.every)) for name in names}
+    rows = [row for name in names for row in _rows(chosen.points, name, base, chosen.rivals, papers)]
     drawn = [{**row, "series": short[row["name"]], "tip": _tip(row)} for row in rows]
-    left_out = len(every) - 1 - len(names)
-    first, final = (format_length(each) for each in (tokens[0], tokens[-1]))
+    left_out = len(chosen.every) - 1 - len(names)
+    first, final = (format_length(chosen.points[at].seq_len) for at in (0, -1))
     above = any(row["bound"] and row["value"] > row["bound"] * (1 + VISIBLE) for row in rows)
     best = max(rows, key=lambda row: (row["tokens"], row["value"]))
     return chart(
         "curves",
         TITLE,
         f"{ranking.workload.passes} on {ranking.best.target}",
-        [point.method for point in points],
+        [point.method for point in chosen.points],
         f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best['name']}, {times(best['value'])}.",
         chart_table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
         f"Speed-ups are over {base}."
@@ -136,7 +151,7 @@ def speed_up_chart(
         dotted=[row | {"value": row["bound"]} for row in drawn if row["bound"]],
         crosses=[],
         stars=[row | {"value": row["published"]} for row in drawn if row["published"]],
-        rules=[{"value": 1.0, "words": utf8(_short(base, every))}],
+        rules=[{"value": 1.0, "words": utf8(_short(base, chosen.every))}],
         focus=short[best["name"]],
         axis="speed-up (times)",
         log=False,

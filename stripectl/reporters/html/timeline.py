@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS as HUES
-from stripectl.reporters.html.charts import INK, Chart, ChartRow, MarkLook, svg
+from stripectl.reporters.html.charts import INK, Chart, ChartRow, MarkLook, plot, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
@@ -41,14 +41,14 @@ def step_chart(chart: Chart, width: int) -> str:
         paths = (_path(lane["parts"], kinds, chart["end"], wide) for lane in chart["lanes"])
         rows = [{"x": 0, "y": at * TALL + middle, "path": path} for at, path in enumerate(paths) if path]
         look = MarkLook({"filled": False, "color": COLOURS[kind], "strokeWidth": thick, "opacity": 1})
-        strokes = alt.Chart(alt.Data(values=rows)).mark_point(size=PIXELS, strokeCap="butt", **look)
+        strokes = plot(rows).mark_point(size=PIXELS, strokeCap="butt", **look)
         layers.append(strokes.encode(x=left, y=down, shape=alt.Shape("path:N", scale=None)))
     names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
     text = MarkLook({"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide})
-    layers.append(alt.Chart(alt.Data(values=names)).mark_text(**text).encode(y=down, text="name:N"))
+    layers.append(plot(names).mark_text(**text).encode(y=down, text=alt.Text("name:N")))
     labels = [_label(lane, at, chart["end"], wide) for at, lane in enumerate(chart["lanes"]) if lane["label"]]
     words: dict[str, Any] = {"align": "left", "color": INK, "fontSize": SMALL}
-    layers.append(alt.Chart(alt.Data(values=labels)).mark_text(**words).encode(x=left, y=down, text="words:N"))
+    layers.append(plot(labels).mark_text(**words).encode(x=left, y=down, text=alt.Text("words:N")))
     return svg(alt.layer(*layers).properties(width=wide, height=tall))
 
 
@@ -83,6 +83,6 @@ def hop_chart(chart: Chart, width: int) -> str:
     for kind, share in BARS.items():
         drawn = [bar for bar in chart["bars"] if bar["kind"] == kind]
         look = MarkLook({"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide})
-        bars = alt.Chart(alt.Data(values=drawn)).mark_bar(**look)
-        layers.append(bars.encode(x=hop, y=time, y2="high:Q"))
+        bars = plot(drawn).mark_bar(**look)
+        layers.append(bars.encode(x=hop, y=time, y2=alt.Y2("high:Q")))
     return svg(alt.layer(*layers).properties(width=room, height=BARS_TALL))

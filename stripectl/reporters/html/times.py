@@ -46,19 +46,14 @@ def time_bars(title: str, members: Sequence[Measurement], most: int, tied: Set[i
     shown = sorted(rows, key=lambda m: (strength(m.method), m.median_s or 0.0))[:most]
     unit, size = unit_of(max(m.median_s or 0.0 for m in shown), SECONDS)
     best, left_out, names = shown[0], len(rows) - len(shown), short_labels(shown)
-    table = [
-        (plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m))
-        for row in shown
-        for m in (row, twins[id(row)])
-        if m
-    ]
+    listed = [m for row in shown for m in (row, twins[id(row)]) if m]
     return chart(
         "bars",
         title,
         f"{best.workload.passes} on {best.target.hardware}",
         [m.method for m in shown],
         f"Times of plans. The best of the strongest method: {best.plan}, {best.method}, {duration(best.median_s)}.",
-        chart_table(COLUMNS, table, ("plan", "target", "method", "95 % interval")),
+        chart_table(COLUMNS, map(_cells, listed), ("plan", "target", "method", "95 % interval")),
         " ".join([*map(_alone, alone), *([LEFT_OUT.format(len(shown), left_out)] if left_out else [])]),
         group=workload_label(best.workload),
         seq_len=best.workload.seq_len,
@@ -77,6 +72,10 @@ def time_bars(title: str, members: Sequence[Measurement], most: int, tied: Set[i
         axis=f"time ({unit})",
         rule=None,
     )
+
+
+def _cells(m: Measurement) -> tuple[str, ...]:
+    return plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m)
 
 
 def simulated_twin(members: MeasurementSet, m: Measurement) -> Measurement | None:

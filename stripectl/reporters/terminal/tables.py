@@ -9,7 +9,6 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.analysis.comparison import Comparison
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES
 from stripectl.results.labels import METHOD_WORDS, plan_label, workload_label
@@ -30,16 +29,6 @@ def speedup_cell(m: Measurement) -> str:
         text += f" [{low:.2f}, {high:.2f}]"
         if m.speedup.verdict == Verdict.INCONCLUSIVE:
             text += " ambiguous"
-    return text
-
-
-def change_cell(compared: Comparison) -> str:
-    """The change of a time between two runs, with its interval where both were sampled."""
-    if compared.change is None:
-        return NOTHING
-    text = f"{compared.change:+.1%}"
-    if compared.interval and compared.base.method == "measured":
-        text += f" [{compared.interval[0]:+.1%}, {compared.interval[1]:+.1%}]"
     return text
 
 

@@ -1,0 +1,75 @@
+"""The source of the tile and hop costs behind simulated times, in sentences with the error of the fit."""
+
+from collections.abc import Iterable, Iterator
+
+from stripectl.core.plan import Plan
+from stripectl.results.cost_source import CostOrigin, CostSource
+from stripectl.results.measurement import Measurement
+from stripectl.util.units import duration, rate
+
+TABLED = {
+    CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
+    CostOrigin.BUNDLES: "the compiler's bundles",
+    CostOrigin.PUBLISHED: "published times",
+}
+
+
+def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
+    """One for each set of tile costs, once; costs of softmax layers in a hybrid model are marked."""
+    said: dict[str, None] = {}
+    for m in measurements:
+        if m.cost_source is None:
+            continue
+        made_by = m.compiled_program and m.compiled_program.compiler
+        said |= dict.fromkeys(_sentences(m.cost_source, m.plan, m.tiles and m.tiles.tile, made_by))
+        if beside := m.cost_source.softmax:
+            tile = m.plan.for_attention("softmax").tile
+            others = _sentences(beside, m.plan, str(tile), made_by)
+            said |= {f"softmax layers: {each}": None for each in others if each not in said}
+    return list(said)
+
+
+def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | None) -> Iterator[str]:
+    """The source of the time of a plan with such tiles."""
+    why = f"; {known.not_compiled}" if known.not_compiled else ""
+    if known.source == CostOrigin.NONE:
+        yield f"no time: {known.left_out}"
+    elif known.source == CostOrigin.MEASURED_TILE:
+        yield f"{_timed_tiles(known)}; {_hop(known)}"
+    elif known.source == CostOrigin.DATASHEET:
+        speed = rate(known.flops_per_s, "FLOP/s")
+        yield f"tiles from the datasheet, {known.rate_is} {speed}; {_hop(known)}{why}"
+    elif known.source == CostOrigin.FEW_LAYERS:
+        few, many = known.layers_run
+        each = f"{duration(known.layer_s)} per layer"
+        yield f"steps of {known.layers} layers from {few} and {many} that ran interleaved: {each}"
+    elif known.source in TABLED and known.forward:
+        yield f"{_tabled_tiles(known, tile, compiler)}; {_hop(known)}{why}"
+        for each in known.disagrees:
+            figures = f"{each.program_cycles:,.0f} cycles in its program, {each.table_cycles:,.0f} in the table"
+            yield f"{plan}: a {each.tile} tile, {each.passes}: {figures}"
+    for axis, worst in (known.slower_hops or {}).items():
+        yield f"the slowest hop over {axis}: {worst}"
+
+
+def _hop(known: CostSource) -> str:
+    hop = known.hop
+    return f"hop {duration(hop and hop.latency_s)} + {rate(hop and hop.bytes_per_s_one_way, 'B/s')}"
+
+
+def _timed_tiles(known: CostSource) -> str:
+    errors = [f"{name} {own.held_out.error:+.0%}" for name, own in known.by_pass.items() if own.held_out]
+    backward = f" (backward {known.backward_tile})" if known.backward_tile else ""
+    fit = f"error on a block that was not in the fit: {', '.join(errors)}"
+    return f"tiles of {known.tile}{backward} timed here, {fit}"
+
+
+def _tabled_tiles(known: CostSource, tile: str | None, compiler: str | None) -> str:
+    assert known.forward
+    of = "" if known.source == CostOrigin.PUBLISHED else f" ({known.made_by or compiler})"
+    at = f" at {rate(known.clock_hz, 'Hz')}" if known.clock_hz else ""
+    table = f" in {known.table}" if known.table else ""
+    near = f", from the nearest entry ({known.interpolated_from})" if known.interpolated_from else ""
+    whole, boundary = duration(known.forward.whole_s), duration(known.forward.boundary_s)
+    costs = f"forward {whole} per whole tile, {boundary} per boundary tile"
+    return f"tiles of {tile} by {TABLED[known.source]}{of}{table}{at}{near}: {costs}"

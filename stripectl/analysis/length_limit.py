@@ -1,0 +1,49 @@
+"""The longest sequence that fits in memory with a plan, by the compiler or the simulation, and by the formulas of the
+ring attention paper."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stripectl.core.bounds import formula_lengths
+from stripectl.core.workload import format_length
+from stripectl.results.measurement import Measurement
+
+
+@dataclass(frozen=True)
+class LengthLimit:
+    """The measurement at the longest sequence that fits, the first length that is refused and its reason, and the
+    lengths by formula, where the memory of a device is known."""
+
+    measurement: Measurement
+    refused: int
+    reason: str
+    formulas: Mapping[str, int]
+
+    @property
+    def answer(self) -> str:
+        """The length, of all devices and of one."""
+        length, devices = self.measurement.workload.seq_len, self.measurement.plan.sequence_devices
+        return f"{format_length(length)} tokens ({length}), {length // devices} per device"
+
+    @property
+    def notes(self) -> list[str]:
+        """Why a longer sequence is refused, and the lengths by formula."""
+        said = [f"{format_length(self.refused)} is refused: {self.reason}"]
+        if self.formulas:
+            shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in self.formulas.items())
+            said.append(f"by formula, activations of one layer only (arXiv:2310.01889, Table 1): {shown}")
+        return said
+
+
+def length_limits(measurements: Iterable[Measurement]) -> list[LengthLimit]:
+    """One for each plan whose longest sequence was searched."""
+    return [
+        LengthLimit(
+            m,
+            int(found.refused),
+            str(found.reason),
+            formula_lengths(m.workload, m.plan.sequence_devices, m.hbm_bytes) if m.hbm_bytes else {},
+        )
+        for m in measurements
+        if (found := m.compiled_program and m.compiled_program.longest)
+    ]

@@ -1,0 +1,79 @@
+"""The kernels of `pallas_tpu`, with a forward pass for bounded scores.
+
+A score in base 2 is at most the product of the norms of its query, which is scaled, and its key (Cauchy-Schwarz). With
+scores of at most MAX_SCORE = 48 a row's powers lie between 2^-48 and 2^48, and the sum of 2^20 of them is below 2^68;
+float32 goes from 2^-126 to 2^128. A row whose state has a larger maximum, from a call with larger scores, keeps it.
+"""
+
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+
+from stripectl.kernels.pallas_bounded import FORWARD
+from stripectl.kernels.pallas_tpu import kernel as unbounded
+from stripectl.kernels.pallas_tpu.accumulators import Accumulators
+from stripectl.kernels.pallas_tpu.kernel import EMPTY, backward
+from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, place_of
+from stripectl.kernels.xla.kernel import LOG2_E
+
+__all__ = ["EMPTY", "backward", "forward"]
+
+MAX_SCORE = 48.0  # in base 2
+
+
+def bounded_kernel(at, listed, q, k, v, *refs, tile):
+    """As `pallas_tpu.kernel.forward_kernel`; the maximum of a row stays as it is when the row begins."""
+    state, after, slots, (top, total, arrivals, departures) = refs[:3], refs[3:6], refs[6:9], refs[9:]
+    head, step, g = at
+    entry = listed.order[step]
+    number, _ = place_of(entry)
+    held = Accumulators(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
+    out, most, summed = (x.at[number & 1, g] for x in slots)
+
+    @pl.when(entry & BEGINS != 0)
+    def begin():
+        pl.when(g == 0)(lambda: held.begin(number))
+        before_TC = unbounded.column(most[...] * LOG2_E)
+        top[g] = jnp.maximum(before_TC, 0)
+        decay_TC = jnp.exp2(before_TC - top[g])
+        first_lane = lax.broadcasted_iota(jnp.int32, total.shape[1:], 1) == 0
+        total[g] = jnp.where(first_lane, unbounded.column(summed[...]) * decay_TC, 0)
+        out[...] *= unbounded.broadcast_lanes(decay_TC, out.shape[1])
+
+    def compute(mask):
+        at_once = unbounded.keys_at_once(tile)
+        for at in range(0, tile.block_kv, at_once):
+            keys = slice(at, at + at_once)
+            s_TS = mask(unbounded.dot(q[g], k[keys], unbounded.ABT), (0, at))
+            p_TS = jnp.exp2(s_TS - unbounded.broadcast_lanes(top[g], at_once))
+            total[g] = sum(jnp.split(p_TS, at_once // unbounded.LANES, axis=1), total[g])
+            out[...] += unbounded.dot(p_TS.astype(v.dtype), v[keys], unbounded.AB)
+
+    unbounded.by_case(listed, step, compute)
+
+    @pl.when(entry & ENDS != 0)
+    def end():
+        most[...] = top[g].T[:1] / LOG2_E
+        summed[...] = total[g].T.sum(0, keepdims=True)
+        pl.when(g == q.shape[0] - 1)(lambda: held.end(number))
+
+
+def largest_norm(x):
+    """(B, N): the largest norm of a row, in float32."""
+    return jnp.sqrt(jnp.square(x.astype(jnp.float32)).sum(-1).max(-1))
+
+
+def largest_score(q_BNTH, k_BKSH):
+    """A bound on the scores of all heads, in base 2."""
+    q_BN, k_BK = largest_norm(unbounded.scaled_queries(q_BNTH)), largest_norm(k_BKSH)
+    return (q_BN * jnp.repeat(k_BK, q_BN.shape[1] // k_BK.shape[1], axis=1)).max()
+
+
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
+    def bounded(state):
+        return unbounded.visit(bounded_kernel, FORWARD, q_BNTH, k_BKSH, v_BKSH, state, bands, tile)
+
+    def others(state):
+        return unbounded.forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile)
+
+    return lax.cond(largest_score(q_BNTH, k_BKSH) <= MAX_SCORE, bounded, others, tuple(state))

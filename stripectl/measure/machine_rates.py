@@ -1,0 +1,54 @@
+"""Rates of a machine, measured on its devices and saved as a hardware profile.
+
+They are figures of the machine and not of a plan, so they come from its devices, as the costs of simulated tiles do,
+and not from a `Backend`.
+"""
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+
+from stripectl.core.workload import DTYPES
+from stripectl.errors import Missing
+from stripectl.hardware.profile import Hardware
+from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.util.files import write_atomically
+
+
+def measured_profile(place: LocalTarget, devices: DevicePool, path: Path) -> Hardware:
+    """The machine with its measured rates, saved as a profile for `--hardware`.
+
+    Raises:
+        Missing: the devices are not available here.
+    """
+    return save_profile(place.target.hardware, measure_rates(place, devices), path)
+
+
+def measure_rates(place: LocalTarget, devices: DevicePool) -> dict[str, float]:
+    """The rate of a large matmul in each dtype, and the rate and latency of a hop, by the names of their figures.
+
+    Raises:
+        Missing: the devices are not available here.
+    """
+    if not place.here:
+        raise Missing(f"cannot measure {place.target} because it is not available here. Try --target local.")
+    found = dict[str, float]()
+    for dtype in DTYPES:
+        devices.say(f"time a {dtype} matmul", 0, 1)
+        rates = devices.group(place.processes).ask("time_matmul", dtype=dtype)
+        found[f"matmul_flops_per_s_{dtype}"] = float(min(rates))
+    if hop := devices.hop(place.processes, place.here):
+        latency, found["link_bytes_per_s_one_way"] = hop
+        found |= {"hop_latency_s": latency} if latency > 0 else {}
+    return found
+
+
+def save_profile(base: Hardware, measured: dict[str, float], path: Path) -> Hardware:
+    """The machine with its measured figures in place of the published figures."""
+    source = f"measured on {platform.node()} by stripectl topology --measure, {datetime.now(UTC):%Y-%m-%d}"
+    values, sources = {**base.figures, **measured}, {**base.sources, **dict.fromkeys(measured, source)}
+    figures = {name: {"value": value, "source": sources[name]} for name, value in values.items()}
+    write_atomically(path, yaml.safe_dump(base.fields() | {"figures": figures}, sort_keys=False))
+    return Hardware.load(str(path))
