@@ -35,7 +35,8 @@ STEP_HEADS = 8  # query heads of a step: enough independent work to fill the uni
 
 
 class Square(NamedTuple):
-    """A square of the scores of all heads: queries and keys before and after it have arrays of their own."""
+    """A square of scores: its queries, keys and values, the logarithm of each head's decay per token, and `high` of its
+    band."""
 
     q_LGTH: Any
     k_LSH: Any
@@ -72,8 +73,8 @@ class Square(NamedTuple):
         first, end = (place * (heads // each) // part[1] for place in (part[0], part[0] + 1))
 
         def computed(out):
-            size_, chunks, arrays = padded_to_chunks(size, [self.q_LGTH, self.k_LSH, self.v_LSH, out])
-            grid = DiagonalGrid(each, first, end - first, chunks, size_)
+            chunk_rows, chunks, arrays = padded_to_chunks(size, [self.q_LGTH, self.k_LSH, self.v_LSH, out])
+            grid = DiagonalGrid(each, first, end - first, chunks, chunk_rows)
             with exact(self.q_LGTH.dtype):
                 (found,) = grid.run(diagonal_outputs, name, self.prefetched, arrays, arrays[3:], {3: 0})
             return found[:, :, :rows]
@@ -85,12 +86,7 @@ class Square(NamedTuple):
         heads = self.rates_L.shape[0]
         first, end = (place * heads // part[1] for place in (part[0], part[0] + 1))
         most = -(-heads // part[1])
-        own = self._replace(
-            **{
-                name: lax.dynamic_slice_in_dim(getattr(self, name), first, most)
-                for name in ("q_LGTH", "k_LSH", "v_LSH", "rates_L")
-            }
-        )
+        own = Square._make([*(lax.dynamic_slice_in_dim(x, first, most) for x in self[:4]), self.high])
         of_keys = state(own.k_LSH[None], own.v_LSH[None], own.rates_L) * own.gap_L[:, None, None]
         found = apply(in_batch(own.q_LGTH), of_keys, own.rates_L).reshape(own.q_LGTH.shape)
         inside = (first + jnp.arange(most) < end)[:, None, None, None]
@@ -109,8 +105,8 @@ class Square(NamedTuple):
     def key_gradients_on_diagonal(self, dout_LGTH, size: int):
         heads, group, rows, _ = self.q_LGTH.shape
         each = heads_per_step(heads, group, 1)
-        size_, chunks, arrays = padded_to_chunks(size, [self.q_LGTH, self.k_LSH, self.v_LSH, dout_LGTH])
-        grid = DiagonalGrid(each, 0, heads // each, chunks, size_, backward=True)
+        chunk_rows, chunks, arrays = padded_to_chunks(size, [self.q_LGTH, self.k_LSH, self.v_LSH, dout_LGTH])
+        grid = DiagonalGrid(each, 0, heads // each, chunks, chunk_rows, backward=True)
         with exact(self.q_LGTH.dtype):
             dk, dv = grid.run(diagonal_key_gradients, "dkv", self.prefetched, arrays, arrays[1:3], {})
         return dk[:, :rows], dv[:, :rows]
