@@ -37,6 +37,7 @@ from stripectl.simulate.cost_entries import (
     entries_of,
     masks_of,
 )
+from stripectl.simulate.cost_tables import PASSES
 
 RECORDS = Path(__file__).with_suffix(".json")
 TILES = {
@@ -98,19 +99,27 @@ def cycles_of(entry: CostEntry, key: CostKey, high: int) -> float:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The tile with the fewest cycles for `earlier` of each kernel and pass, in Markdown."""
-    lines = ["| machine | heads | pass | kernel | tile | earlier | self | later | matmuls | units | compile |"]
-    lines.append("|" + "---|" * 11)
-    ready, best = [row for row in rows if "pass" in row], dict[tuple[Any, ...], Mapping[str, Any]]()
-    for row in sorted(ready, key=lambda row: row["pairs"]["earlier"]):
-        best.setdefault((row["machine"], row["head_dim"], row["pass"], row["kernel"]), row)
-    ordered = sorted(best.items(), key=lambda each: (*each[0][:2], each[0][2] != "forward"))
-    for (machine, head_dim, passes, kernel), row in ordered:
-        busy = sorted(row["units"].items(), key=lambda each: -each[1])[:3]
-        cells = [machine, head_dim, passes, kernel, row["tile"], *row["pairs"].values(), row["matmuls"]]
-        cells += [", ".join(f"{unit} {cycles}" for unit, cycles in busy) or "n/a", f"{row['compile_s']:.0f} s"]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+    """Cycles of each kernel and pass at the best tile for each kind of pair, in Markdown; the other columns are of the
+    best tile for `earlier`."""
+    lines = [
+        "| machine | heads | pass | kernel | earlier | self | later | matmuls | units | compile |",
+        "|" + "---|" * 10,
+    ]
+    groups = dict[tuple[str, int, str, str], list[Mapping[str, Any]]]()
+    for row in (row for row in rows if "pass" in row):
+        groups.setdefault((row["machine"], row["head_dim"], row["pass"], row["kernel"]), []).append(row)
+    for (machine, head_dim, passes, kernel), alike in sorted(groups.items(), key=lambda each: in_order(*each[0])):
+        best = [min(alike, key=lambda row: row["pairs"][pair]) for pair in PAIRS]
+        busy = sorted(best[0]["units"].items(), key=lambda each: -each[1])[:3]
+        cells = [machine, head_dim, passes, kernel]
+        cells += [f"{row['pairs'][pair]:,} ({row['tile']})" for row, pair in zip(best, PAIRS, strict=True)]
+        cells += [f"{best[0]['matmuls']:,}", ", ".join(f"{unit} {cycles:,}" for unit, cycles in busy) or "n/a"]
+        lines.append(f"| {' | '.join(map(str, cells))} | {best[0]['compile_s']:.0f} s |")
     return "\n".join(lines)
+
+
+def in_order(machine: str, head_dim: int, passes: str, kernel: str) -> tuple[str, int, int, int]:
+    return machine, head_dim, PASSES.index(passes), list(TILES).index(kernel)
 
 
 def wanted(machines: Sequence[str]) -> Iterator[tuple[str, int]]:
