@@ -86,3 +86,10 @@ def test_keys_and_values_may_be_gathered_in_parts(plan: Plan) -> None:
 
 def test_parts_cut_the_pieces_of_zigzag_evenly() -> None:
     assert PARTS and [plan.parts for plan in gathered("zigzag", 2, 3, 4)] == [2, 4]
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "striped"], ids=lambda layout: f"ring-{layout}")
+def test_a_causal_ring_equals_dense_attention_in_both_passes(layout: str) -> None:
+    """Three shards, so that the shard before and the shard behind differ in every round."""
+    workload = Workload(seq_len=48, heads=2, kv_heads=1, head_dim=8, dtype="float32", passes="forward-backward")
+    check(workload, parse_plan(f"ring/{layout}/xla@ring=3,tile=8"))
