@@ -41,7 +41,6 @@ BRANCH = re.compile(r"sbr\.rel \(!?%p\w+\) target = \$region(\d+)")
 TARGET = re.compile(r"Start/End empty region (\d+)")
 MATMUL = re.compile(r"\bvmatmul\.")
 TURNS = re.compile(r"scmp\.ge\.s32\.totalorder %\w+, (\d+) /\* loop exit test")
-UNIT_ROWS = 4  # lines of a table of units before the line of the first bundle
 PIPELINED = 2  # iterations of the loop in which the first step is only loaded, or the last step only stored
 
 
@@ -95,11 +94,13 @@ def utilization(path: Path) -> str:
 def unit_cycles(table: str, bundles: Iterable[Bundle]) -> dict[str, float]:
     """By unit, the cycles that the operations of bundles take; empty for a table of another format."""
     lines = [re.split(r"[,\s]+", line.strip()) for line in table.splitlines()]
-    if len(lines) < UNIT_ROWS or not all(text.isdigit() for line in [lines[2], *lines[UNIT_ROWS:]] for text in line):
+    try:
+        _, names, capacity, _, *rows = lines
+        used = [list(map(int, rows[bundle.address])) for bundle in bundles]
+        sums = (sum(column) for column in zip(*used, strict=True))
+        return {name: each / int(most) for name, most, each in zip(names, capacity, sums, strict=True)}
+    except (ValueError, IndexError, ZeroDivisionError):
         return {}
-    used = [lines[UNIT_ROWS + bundle.address] for bundle in bundles]
-    sums = (sum(map(int, column)) for column in zip(*used, strict=True))
-    return {name: each / int(most) for name, most, each in zip(lines[1], lines[2], sums, strict=True)}
 
 
 def kernel(name: str, text: str, table: str = "") -> KernelBundles:

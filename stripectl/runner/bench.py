@@ -9,7 +9,6 @@ measured and compared with its own simulation.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
@@ -92,14 +91,17 @@ def run_cases(request: Request, cases: Sequence[Case], backends: Backends, deadl
     groups = [[case for case in cases if case.workload == workload] for workload in request.workloads]
     for index, (workload, group) in enumerate(zip(request.workloads, groups, strict=True)):
         left_s = max(0.0, deadline - time.monotonic())
-        share_s, ended = left_s * workload.flops / sum(each.flops for each in request.workloads[index:]), set[Any]()
+        share_s, ended = (
+            left_s * workload.flops / sum(each.flops for each in request.workloads[index:]),
+            set[tuple[str, ...]](),
+        )
         try:
             for event in run(request, group, backends, share_s):
                 ended |= {each.identity for each in finals([event])}
                 yield event
         except HostLost as lost:
-            left = [case for each in groups[index:] for case in each if case.identity not in ended]
-            left = [case for case in left if not (request.is_search or already_measured(request, case))]
+            later = [case for each in groups[index:] for case in each if not already_measured(request, case)]
+            left = [] if request.is_search else [case for case in later if case.identity not in ended]
             yield from (Final(without_host(case, lost)) for case in left)
             raise
 

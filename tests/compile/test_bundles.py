@@ -118,7 +118,11 @@ def test_the_units_of_a_whole_tile_are_read_with_its_bundles() -> None:
     assert kernel("k.1", BUNDLES, UNITS).units == {"MXU": 2.0, "VALU": 0.5}  # of bundles 3, 4 and 6
 
 
-@pytest.mark.parametrize("table", ["", "== CAPACITY:\nMXU\n", UNITS.replace("2 2", "2 x")])
+OTHER_UNITS = ["", "== CAPACITY:\nMXU\n", UNITS.replace("2 2", "2 x"), UNITS.replace("2 2", "2"), UNITS[:-12]]
+OTHER_UNITS.append(UNITS.replace("    2     4", "    0     4"))
+
+
+@pytest.mark.parametrize("table", OTHER_UNITS)
 def test_another_table_of_units_is_left_out(table: str) -> None:
     assert kernel("k.1", BUNDLES, table).units == {}
 

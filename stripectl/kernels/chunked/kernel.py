@@ -7,6 +7,7 @@ Gradients are linear attention too: dq is linear attention of (dout, v, k) in pl
 attention of (v, dout, q) and (k, q, dout) with all positions reversed.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -124,14 +125,18 @@ def reverse(band, rows, cols):
     return MaskBlock(row, col, band.cols, band.rows, -UNBOUNDED, high)
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, rates_K, part=WHOLE):
-    out_BNTH, *nothing = state
-    return attend(q_BNTH, k_BKSH, v_BKSH, out_BNTH, bands, tile, rates_K, part), *nothing
+def forward_and_backward(attend: Callable, backward_q: Callable, backward_kv: Callable) -> tuple[Callable, Callable]:
+    """(forward, backward) of a pair of shards, from the functions of a kernel for its outputs and gradients."""
 
+    def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, rates_K, part=WHOLE):
+        out_BNTH, *nothing = state
+        return attend(q_BNTH, k_BKSH, v_BKSH, out_BNTH, bands, tile, rates_K, part), *nothing
 
-def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, rates_K):
-    dq_BNTH = backward_q(k_BKSH, v_BKSH, dout_BNTH, dq_BNTH, bands, tile, rates_K)
-    return dq_BNTH, *backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K)
+    def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, rates_K):
+        dq_BNTH = backward_q(k_BKSH, v_BKSH, dout_BNTH, dq_BNTH, bands, tile, rates_K)
+        return dq_BNTH, *backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K)
+
+    return forward, backward
 
 
 def backward_q(k_BKSH, v_BKSH, dout_BNTH, dq_BNTH, bands, tile, rates_K, part=WHOLE):
@@ -185,3 +190,6 @@ def state_backward(k_BKSH, v_BKSE, behind_BKHE, rates_K):
     weight_KS = jax.vmap(decay_to_end, (0, None))(rates_K, k_BKSH.shape[2])[..., None]
     k_BKSH, v_BKSE = (x.astype(jnp.float32) * weight_KS for x in (k_BKSH, v_BKSE))
     return product("bkse,bkhe->bksh", v_BKSE, behind_BKHE), product("bksh,bkhe->bkse", k_BKSH, behind_BKHE)
+
+
+forward, backward = forward_and_backward(attend, backward_q, backward_kv)

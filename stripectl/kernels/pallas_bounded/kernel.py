@@ -11,10 +11,7 @@ from jax.experimental import pallas as pl
 
 from stripectl.kernels.pallas_bounded import FORWARD
 from stripectl.kernels.pallas_tpu import kernel as unbounded
-from stripectl.kernels.pallas_tpu.accumulators import Accumulators
 from stripectl.kernels.pallas_tpu.kernel import EMPTY, backward
-from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, place_of
-from stripectl.kernels.xla.kernel import LOG2_E
 
 __all__ = ["EMPTY", "backward", "forward"]
 
@@ -22,40 +19,29 @@ MAX_SCORE = 48.0  # in base 2
 
 
 def bounded_kernel(at, listed, q, k, v, *refs, tile):
-    """As `pallas_tpu.kernel.forward_kernel`; the maximum of a row stays as it is when the row begins."""
-    state, after, slots, (top, total, arrivals, departures) = refs[:3], refs[3:6], refs[6:9], refs[9:]
-    head, step, g = at
-    entry = listed.order[step]
-    number, _ = place_of(entry)
-    held = Accumulators(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
-    out, most, summed = (x.at[number & 1, g] for x in slots)
+    """As `pallas_tpu.kernel.forward_kernel`, but the maximum of a row is at least 0 and does not change."""
+    row, (_, step, g) = unbounded.ForwardRow.of(at, listed, refs, tile), at
 
-    @pl.when(entry & BEGINS != 0)
+    @pl.when(row.begins)
     def begin():
-        pl.when(g == 0)(lambda: held.begin(number))
-        before_TC = unbounded.column(most[...] * LOG2_E)
-        top[g] = jnp.maximum(before_TC, 0)
-        decay_TC = jnp.exp2(before_TC - top[g])
-        first_lane = lax.broadcasted_iota(jnp.int32, total.shape[1:], 1) == 0
-        total[g] = jnp.where(first_lane, unbounded.column(summed[...]) * decay_TC, 0)
-        out[...] *= unbounded.broadcast_lanes(decay_TC, out.shape[1])
+        row.arrive()
+        before_TC = row.arrived_top()
+        row.top[...] = jnp.maximum(before_TC, 0)
+        decay_TC = jnp.exp2(before_TC - row.top[...])
+        row.total[...] = row.arrived_total() * decay_TC
+        row.out[...] *= unbounded.broadcast_lanes(decay_TC, row.out.shape[1])
 
     def compute(mask):
         at_once = unbounded.keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             keys = slice(at, at + at_once)
             s_TS = mask(unbounded.dot(q[g], k[keys], unbounded.ABT), (0, at))
-            p_TS = jnp.exp2(s_TS - unbounded.broadcast_lanes(top[g], at_once))
-            total[g] = sum(jnp.split(p_TS, at_once // unbounded.LANES, axis=1), total[g])
-            out[...] += unbounded.dot(p_TS.astype(v.dtype), v[keys], unbounded.AB)
+            p_TS = jnp.exp2(s_TS - unbounded.broadcast_lanes(row.top[...], at_once))
+            row.total[...] = unbounded.sum_lanes(p_TS, row.total[...])
+            row.out[...] += unbounded.dot(p_TS.astype(v.dtype), v[keys], unbounded.AB)
 
     unbounded.by_case(listed, step, compute)
-
-    @pl.when(entry & ENDS != 0)
-    def end():
-        most[...] = top[g].T[:1] / LOG2_E
-        summed[...] = total[g].T.sum(0, keepdims=True)
-        pl.when(g == q.shape[0] - 1)(lambda: held.end(number))
+    row.end(q.shape[0])
 
 
 def largest_norm(x):

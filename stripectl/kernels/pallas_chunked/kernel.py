@@ -22,7 +22,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core.layout import WHOLE, MaskBlock, Tile
-from stripectl.kernels.chunked.kernel import EMPTY, advance_state, apply, decay_of, dstate, state, state_backward
+from stripectl.kernels.chunked.kernel import (
+    EMPTY,
+    advance_state,
+    apply,
+    decay_of,
+    dstate,
+    forward_and_backward,
+    state,
+    state_backward,
+)
 from stripectl.kernels.pallas_chunked import SUBLANES, squares
 from stripectl.kernels.pallas_chunked.chunks import DiagonalGrid, diagonal_key_gradients, diagonal_outputs
 from stripectl.kernels.pallas_gated.kernel import exact
@@ -168,16 +177,6 @@ def attend(q_BNTH, k_BKSH, v_BKSH, out_BNTH, bands, tile: Tile, rates_K, part=WH
     return out.reshape(out_BNTH.shape)
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, carried, bands, tile, rates_K, part=WHOLE):
-    out_BNTH, *nothing = carried
-    return attend(q_BNTH, k_BKSH, v_BKSH, out_BNTH, bands, tile, rates_K, part), *nothing
-
-
-def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, rates_K):
-    dq_BNTH = backward_q(k_BKSH, v_BKSH, dout_BNTH, dq_BNTH, bands, tile, rates_K)
-    return dq_BNTH, *backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K)
-
-
 def backward_q(k_BKSH, v_BKSH, dout_BNTH, dq_BNTH, bands, tile, rates_K, part=WHOLE):
     return attend(dout_BNTH, v_BKSH, k_BKSH, dq_BNTH, bands, tile, rates_K, part, name="dq")
 
@@ -192,3 +191,6 @@ def backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K):
             put_rows(x, rows_of(x, band.col, band.cols) + own, band.col) for x, own in zip((dk, dv), found, strict=True)
         )
     return dk.reshape(k_BKSH.shape), dv.reshape(k_BKSH.shape)
+
+
+forward, backward = forward_and_backward(attend, backward_q, backward_kv)

@@ -16,6 +16,7 @@ The backward pass is one kernel with five matmuls per tile. It holds dQ in VMEM 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -58,6 +59,11 @@ def broadcast_lanes(x_TC, width):
     return (x_TC if copies == 1 else jnp.tile(x_TC, (1, copies)))[:, :width]
 
 
+def sum_lanes(x_TS, total_TC):
+    """total plus the sums of x over every 128th column."""
+    return sum(jnp.split(x_TS, x_TS.shape[1] // LANES, axis=1), total_TC)
+
+
 def keys_at_once(tile: Tile) -> int:
     """Keys that are multiplied at once, out of the block_kv that is fetched."""
     return tile.block_kv_compute or math.gcd(tile.block_kv, COMPUTE)
@@ -90,40 +96,79 @@ def by_case(listed: TileList, step, compute: Callable) -> None:
     pl.when(~masked)(partial(compute, lambda scores, at: scores))
 
 
-def forward_kernel(at, listed, q, k, v, *refs, tile):
-    state, after, slots, (top, total, arrivals, departures) = refs[:3], refs[3:6], refs[6:9], refs[9:]
-    head, step, g = at
-    entry = listed.order[step]
-    number, _ = place_of(entry)
-    held = Accumulators(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
-    out, most, summed = (x.at[number & 1, g] for x in slots)
+class ForwardRow(NamedTuple):
+    """A row of tiles of a query head in the forward pass, in VMEM: its state `out`, `most` and `summed`, and, while its
+    tiles are computed, the maximum `top` in base 2, in every lane, and the sums `total` of each lane."""
 
-    @pl.when(entry & BEGINS != 0)
+    entry: Any
+    number: Any
+    head: Any  # of the group
+    held: Accumulators
+    out: Any
+    most: Any
+    summed: Any
+    top: Any
+    total: Any
+
+    @staticmethod
+    def of(at, listed: TileList, refs, tile: Tile) -> "ForwardRow":
+        state, after, slots, (top, total, arrivals, departures) = refs[:3], refs[3:6], refs[6:9], refs[9:]
+        head, step, g = at
+        entry = listed.order[step]
+        number, _ = place_of(entry)
+        held = Accumulators(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
+        out, most, summed = (x.at[number & 1, g] for x in slots)
+        return ForwardRow(entry, number, g, held, out, most, summed, top.at[g], total.at[g])
+
+    @property
+    def begins(self):
+        return self.entry & BEGINS != 0
+
+    def arrive(self) -> None:
+        """Wait for the state, before the first tile of the row."""
+        pl.when(self.head == 0)(partial(self.held.begin, self.number))
+
+    def arrived_top(self):
+        return column(self.most[...] * LOG2_E)
+
+    def arrived_total(self):
+        first_lane = lax.broadcasted_iota(jnp.int32, self.total.shape, 1) == 0
+        return jnp.where(first_lane, column(self.summed[...]), 0)
+
+    def end(self, group: int) -> None:
+        """Store the state after the last tile of the row; the group has so many query heads."""
+
+        @pl.when(self.entry & ENDS != 0)
+        def store():
+            self.most[...] = self.top[...].T[:1] / LOG2_E
+            self.summed[...] = self.total[...].T.sum(0, keepdims=True)
+            pl.when(self.head == group - 1)(partial(self.held.end, self.number))
+
+
+def forward_kernel(at, listed, q, k, v, *refs, tile):
+    row, (_, step, g) = ForwardRow.of(at, listed, refs, tile), at
+
+    @pl.when(row.begins)
     def begin():
-        pl.when(g == 0)(partial(held.begin, number))
-        top[g] = column(most[...] * LOG2_E)
-        first_lane = lax.broadcasted_iota(jnp.int32, total.shape[1:], 1) == 0
-        total[g] = jnp.where(first_lane, column(summed[...]), 0)
+        row.arrive()
+        row.top[...] = row.arrived_top()
+        row.total[...] = row.arrived_total()
 
     def compute(mask):
         at_once = keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             k_SH, v_SH = k[at : at + at_once], v[at : at + at_once]
             s_TS = mask(dot(q[g], k_SH, ABT), (0, at))
-            before_TC = top[g]
+            before_TC = row.top[...]
             top_TC = jnp.maximum(before_TC, s_TS.max(1, keepdims=True))
             p_TS, decay_TC = jnp.exp2(s_TS - broadcast_lanes(top_TC, at_once)), jnp.exp2(before_TC - top_TC)
-            total[g] = sum(jnp.split(p_TS, at_once // LANES, axis=1), total[g] * decay_TC)
-            out[...] = out[...] * broadcast_lanes(decay_TC, out.shape[1]) + dot(p_TS.astype(v.dtype), v_SH, AB)
-            top[g] = top_TC
+            row.total[...] = sum_lanes(p_TS, row.total[...] * decay_TC)
+            decay_TH = broadcast_lanes(decay_TC, row.out.shape[1])
+            row.out[...] = row.out[...] * decay_TH + dot(p_TS.astype(v.dtype), v_SH, AB)
+            row.top[...] = top_TC
 
     by_case(listed, step, compute)
-
-    @pl.when(entry & ENDS != 0)
-    def end():
-        most[...] = top[g].T[:1] / LOG2_E
-        summed[...] = total[g].T.sum(0, keepdims=True)
-        pl.when(g == q.shape[0] - 1)(partial(held.end, number))
+    row.end(q.shape[0])
 
 
 def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
