@@ -55,8 +55,7 @@ def gain_sentence(found: Recommendation, ranking: Ranking, run: MeasurementSet) 
         text += f" (95 % interval {gain.ci95[0]:.2f} to {gain.ci95[1]:.2f})"
     else:
         text += f" ({plans_phrase(best) if best.method == 'measured' else best.method}, no interval)"
-    if gain.over.kernel != best.plan.kernel:
-        text += f", with another kernel ({best.plan.kernel}, not {gain.over.kernel})"
+    text += kernel_phrase(found)
     if bound and bound.above:
         text += f", {bound.above} ({times(bound.attention_only)})"
     elif bound and bound.reached:
@@ -66,6 +65,14 @@ def gain_sentence(found: Recommendation, ranking: Ranking, run: MeasurementSet) 
         return f"{text}."
     why = why_so_fast(best, run) if alone > best.devices else None
     return f"{text}. {best.devices} devices are {why or f'{times(alone)} as fast as one device'}."
+
+
+def kernel_phrase(found: Recommendation) -> str:
+    """That a part of the gain is the kernel's; empty where both plans have the same kernel."""
+    over = found.gain and found.gain.over
+    if over is None or over.kernel == found.plan.kernel:
+        return ""
+    return f", with another kernel ({found.plan.kernel}, not {over.kernel})"
 
 
 def schedule_sentence(best: Measurement) -> str:

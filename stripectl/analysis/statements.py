@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from stripectl.analysis.explanation import crossover_phrase
+from stripectl.analysis.explanation import crossover_phrase, kernel_phrase
 from stripectl.results.labels import METHOD_WORDS
 from stripectl.results.recommendation import Recommendation, Statement
 from stripectl.util.units import NOTHING, nbytes, plural, rate, times, with_interval
@@ -52,7 +52,7 @@ def gain_statement(found: Recommendation) -> Statement:
         return Statement(name="gain", text=f"{NOTHING}: {note}", value=NOTHING, note=note)
     value = times(gain.value)
     interval = f"95 % interval {gain.ci95[0]:.2f} to {gain.ci95[1]:.2f}" if gain.ci95 else ""
-    text = f"{value}{f' ({interval})' if interval else ''} over {gain.over}"
+    text = f"{value}{f' ({interval})' if interval else ''} over {gain.over}{kernel_phrase(found)}"
     note = interval or f"over {str(gain.over).partition('@')[0]}"
     if bound and bound.above:
         note = f"{bound.above} ({times(bound.attention_only)})"

@@ -518,6 +518,7 @@ def test_a_gain_with_another_kernel_says_so() -> None:
     )
     said = run.recommendation
     assert said and "with another kernel (pallas_tpu, not splash)" in said.reasons[0]
+    assert "with another kernel (pallas_tpu, not splash)" in str(said.statement("gain"))
 
 
 def test_a_next_plan_that_differs_in_its_mesh_is_named_by_it() -> None:
