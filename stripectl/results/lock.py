@@ -6,6 +6,7 @@ process is taken over.
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -17,6 +18,8 @@ from typing import IO
 from stripectl.errors import BadInput
 
 FILE = ".stripectl.lock"
+ATTEMPTS = 10
+"""To make the folder while other processes remove it."""
 
 
 @contextlib.contextmanager
@@ -33,11 +36,11 @@ def writing_in(folder: Path, *, new: bool = False) -> Generator[None, None, None
     file = None
     try:
         try:
-            folder.mkdir(parents=True, exist_ok=not new)
-            file = _taken(folder)
+            file = _taken(folder, new)
             _sign(file)
         except OSError as error:
             if new and isinstance(error, FileExistsError):
+                absent = []  # another process has made it since, and may not have locked it yet
                 raise
             hint = "Try --output with a folder you can write."
             raise BadInput(f"cannot write in {folder}: {error.strerror}. {hint}") from error
@@ -52,10 +55,16 @@ def writing_in(folder: Path, *, new: bool = False) -> Generator[None, None, None
                 each.rmdir()
 
 
-def _taken(folder: Path) -> IO[str]:
-    """The file, locked by this process."""
-    while True:
-        file = (folder / FILE).open("a+", encoding="utf-8")
+def _taken(folder: Path, new: bool) -> IO[str]:
+    """The file, locked by this process, in the folder that this makes where needed."""
+    for attempt in itertools.count(1):
+        try:
+            folder.mkdir(parents=True, exist_ok=not new)
+            file = (folder / FILE).open("a+", encoding="utf-8")
+        except FileNotFoundError:
+            if attempt == ATTEMPTS:
+                raise
+            continue  # another process has removed the folder, or a folder above it, which was empty
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -66,6 +75,7 @@ def _taken(folder: Path) -> IO[str]:
         if _is_still(file, folder / FILE):
             return file
         file.close()  # its owner has removed it meanwhile
+    raise AssertionError("attempts do not end")
 
 
 def _is_still(file: IO[str], path: Path) -> bool:

@@ -131,6 +131,34 @@ def test_several_without_a_folder_get_one_each() -> None:
     assert [sorted(listing(each)) for each in folders] == [["report.html", "run.json"]] * 4
 
 
+def test_a_folder_that_another_process_makes_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Path.mkdir
+
+    def make_second(folder: Path, *args, **options) -> None:
+        os.mkdir(folder)
+        make(folder, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", make_second)
+    with pytest.raises(FileExistsError), writing_in(Path("run"), new=True):
+        pass
+    assert Path("run").is_dir()
+
+
+def test_a_folder_that_another_process_removes_meanwhile_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, times = Path.mkdir, iter(range(3))
+
+    def make_and_lose(folder: Path, *args, **options) -> None:
+        make(folder, *args, **options)
+        if next(times, None) is not None:
+            folder.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", make_and_lose)
+    for folder, new in ((Path("run"), False), (Path("new"), True)):
+        with writing_in(folder, new=new):
+            assert (folder / LOCK).exists()
+        assert not folder.exists()
+
+
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
 def test_a_file_system_without_locks_is_written_without(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(file, operation) -> None:
