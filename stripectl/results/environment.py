@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +13,8 @@ from stripectl.util.json import is_list, is_mapping
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda12-plugin", "flax", "numpy", "scipy", "xprof")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS")
+BUSY_SHARE = 0.5  # of the cores, from which on times are noisy
+SAMPLE_S = 0.25
 VERSION = metadata.version("stripectl")
 
 
@@ -56,10 +59,28 @@ def git_commit() -> str | None:
 def warnings() -> list[str]:
     """Warnings about possible disturbances of measurements on this machine."""
     found = list[str]()
-    load, available = os.getloadavg()[0], len(cores())
-    if load > 0.5 * available:
-        found.append(f"other programs keep {load:.1f} of {available} cores busy; times will be noisy")
+    available = len(cores())
+    if os.getloadavg()[0] > BUSY_SHARE * available and (busy := busy_cores()) > BUSY_SHARE * available:
+        found.append(f"other programs keep {busy:.1f} of {available} cores busy; times will be noisy")
     return found
+
+
+def busy_cores() -> float:
+    """Cores of the whole machine that are busy now. The load average tells of the last minute, so of a bench before;
+    it is the answer where the system keeps no times."""
+    try:
+        before, since = _busy_seconds(), time.monotonic()
+        time.sleep(SAMPLE_S)
+        return (_busy_seconds() - before) / (time.monotonic() - since)
+    except (OSError, ValueError, IndexError):
+        return os.getloadavg()[0]
+
+
+def _busy_seconds() -> float:
+    """Since the machine started, over all its cores; without idle time and waits for disks."""
+    first = Path("/proc/stat").read_text().splitlines()[0]
+    user, nice, system, _, _, irq, softirq, steal, *_ = map(int, first.split()[1:])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
