@@ -9,19 +9,23 @@ stripectl's do not, and meshes of 8x8 and 32x2 do not follow the torus, so the c
 all-reduce (a layer with MaxText's shardings, compiled on these four meshes, gathers on 64x1 and 16x4 and sums on the
 others). Gradients are summed in bfloat16.
 
-Its ring sends dK and dV in float32: in commit 0eccf594 of `ring_attention_kernel.py` after the tiles of a round, at the
-end of a scanned body, in commit 0998c01c1 at its start, where the tiles of the next round could hide them. Here no
-tiles hide them, which was chosen by these rows: ring is simulated at 0.92 of its measured time at 64k so, and at 0.75
-with hidden hops, and 20 instead of 15 of 21 pairs are in the right order.
+Its all-gather attends to all keys in one call; stripectl's attends to them shard by shard and merges the results,
+which takes 2.1 ms of the 6.1 ms per layer of a forward pass at 64k, so its times have no memory traffic of merges.
 
 Not modelled: its backward kernel is fused (five matmuls per tile, stripectl's has seven; both run on one of a chip's
 two cores) and writes a float32 dQ for each column of tiles, which is summed afterwards; its ring makes N hops of K/V,
-stripectl's N-1. The larger the ulysses group, the more a step exceeds its prediction (8: 9 % at 256k, 26 % at 64k).
+stripectl's N-1; its all-gather keeps the gathered K/V of a layer for its backward pass.
+
+Its ring sends dK and dV in float32: in commit 0eccf594 of `ring_attention_kernel.py` after the tiles of a round, where
+no tiles can hide them, as here; in commit 0998c01c1 at the start of a scanned body, where the tiles of the next round
+can. The rows chose between these versions: with hidden hops the pairs have the same order, and ring takes 0.75 instead
+of 0.92 of its measured time at 64k.
 """
 
 import csv
 import itertools
 import json
+import math
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
@@ -29,6 +33,7 @@ from typing import NamedTuple
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, make_mesh
+from stripectl.core.scheme import schemes
 from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
@@ -106,6 +111,8 @@ def simulated_step_s(plan: Plan, seq_len: int) -> float:
     assert known
     machine = table_cost_model(target.hardware, workload, plan, known, as_jax_lays_it(plan))
     machine = replace(machine, exposed=EXPOSED)
+    if schemes[plan.scheme].splits_kv:  # attends to all keys in one call, without merges
+        machine = replace(machine, memory_bytes_per_s=math.inf)
     model = simulated_step_model(workload, plan, target.hardware, [machine])
     return replace(model, sent=[(in_maxtext(each), hides) for each, hides in model.sent]).timed().seconds
 
