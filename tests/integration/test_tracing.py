@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stripectl.cli import main
 from stripectl.results.environment import cores
 
 RING = "ring/{}/xla@ring=2,tile=512"
@@ -123,8 +124,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(case: str) -> None:
+def test_bad_input_is_one_line(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, message = BAD[case]
-    done = stripectl("trace", *arguments)
-    assert done.returncode == 2 and message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1 and done.stdout == ""
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", *arguments])
+    printed = capsys.readouterr()
+    assert ended.value.code == 2 and message in printed.err
+    assert len(printed.err.strip().splitlines()) == 1 and printed.out == ""

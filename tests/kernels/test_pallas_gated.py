@@ -24,7 +24,7 @@ FAST = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
 }  # the heads of a step are unrolled
-# A chunk of 48 rows is one of three sub-chunks, which the inverse treats apart; of vector gates it compiles for a minute.
+# A chunk of 48 rows has three sub-chunks, which the inverse treats apart; that of vector gates compiles for a minute.
 CHUNKS = {name: (16, 32 if recurrences[name].gate == "vector" else 48) for name in NAMES}
 CASES = [(name, dtype, chunk) for name in NAMES for dtype in TOLERANCES for chunk in CHUNKS[name]]
 QUICK = [("gdn", "float32", 48), ("mamba2", "bfloat16", 16)]
