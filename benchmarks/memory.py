@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py          # an hour on two cores; what the file has is not compiled again
 
-Attention alone and training steps of five models, three lengths, two generations of TPUs and a GPU.
+Attention alone and training steps of seven models, three lengths, two generations of TPUs and a GPU.
 """
 
 import itertools
@@ -60,6 +60,8 @@ STEPS = [
     ("llama3-70b", 2**17, "v5p:4x4x4", ["ring/striped@ring=64", "ring/striped@ring=8,tensor=8"]),
     ("llama3-70b", 2**18, "v5p:4x4x4", ["ring/striped@ring=16,tensor=4", "usp/striped@ring=8,ulysses=8"]),
     ("linear-llama-1b-hybrid", 2**15, "v6e:4x4", ["lasp2@ring=16", "lasp2@ring=8,fsdp=2"]),
+    ("mamba-codestral-7b", 2**17, "v5p:2x2x4", ["lasp2@ring=16"]),
+    ("qwen3-next-80b-a3b", 2**18, "v5p:4x4x4", ["lasp2@ring=16,tensor=2,softmax=ring/zigzag/splash"]),
 ]
 
 

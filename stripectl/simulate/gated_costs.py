@@ -66,10 +66,10 @@ def chunk_work(workload: Workload, rows: int, in_stages: bool = False) -> dict[s
 def stage_bytes(workload: Workload, rows: int) -> dict[str, float]:
     """Bytes of memory traffic for a chunk of one head that is computed in stages, by name as in `chunk_work`.
 
-    The stages and their arrays are those of flash-linear-attention (Yang and Zhang 2024, github.com/fla-org), as its
-    chunk_gated_delta_rule_fwd and _bwd call them: scores of keys (float32), their inverse, W and U, the states of
-    chunks with the values that they write, outputs; for gradients also the gradients of values within a chunk, of
-    states, of queries and keys, and through W and U. Without the delta rule there are no inverse, W and U."""
+    flash-linear-attention (Yang and Zhang 2024, github.com/fla-org) has these stages and arrays in
+    chunk_gated_delta_rule_fwd and _bwd: scores of keys (float32), their inverse, W and U, the states of chunks with the
+    values that they write, outputs; for gradients also the gradients of values within a chunk, of states, of queries
+    and keys, and through W and U. Without the delta rule there are no inverse, W and U."""
     recurrence, keys_dim, values_dim = workload.gated, workload.head_dim, workload.value_dim
     assert recurrence
     element, wide = DTYPE_BYTES[workload.dtype], STATE_BYTES_PER_ELEMENT

@@ -14,8 +14,9 @@ These arrays were found in schedules that XLA made for TPUs (benchmarks/memory.p
 
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.model_config import Model
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STATES, Plan
 from stripectl.core.scheme import schemes
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, STEP, Workload
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
@@ -100,8 +101,8 @@ def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
     """The values that a layer keeps for its backward pass, without its input."""
     tensor, itemsize = plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     width = sizes.heads * sizes.value_dim / tensor
-    output = tokens * width * itemsize if schemes[plan.scheme].backward else 0.0
-    sums = tokens * sizes.heads / tensor * STATE_BYTES if schemes[plan.scheme].backward else 0.0
+    written = schemes[plan.scheme].backward is not None
+    output, sums = (tokens * width * itemsize, _residual(sizes, workload, plan, tokens)) if written else (0.0, 0.0)
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     between = 0 if plan.chunk_rows(rows) < rows else 2 * tokens * sizes.feed_forward / tensor * itemsize
     projected = _convolved(sizes, workload, plan, tokens)
@@ -112,3 +113,12 @@ def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
         "dots": output + sums + projected + stream + between,
         "none": output + sums + (2 + bool(sizes.d_conv)) * projected + 4 * stream + 2 * between,
     }[plan.remat]
+
+
+def _residual(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
+    """The sums of exponentials of a layer's queries, or the states before each run of tokens of a linear layer."""
+    if workload.attention != "linear":
+        return tokens * sizes.heads / plan.product(HEAD_AXES) * STATE_BYTES
+    runs = workload.batch / plan.product(BATCH_AXES) * sequence_sharding(workload, plan).runs
+    heads = sizes.kv_heads / plan.product(HEAD_AXES) / plan.size("ulysses")
+    return (plan.states == STATES[0]) * runs * heads * sizes.head_dim * sizes.value_dim * STATE_BYTES
