@@ -12,6 +12,9 @@ pass the values that the plan's `remat` names stay, at least the layer's input. 
 These arrays were found in schedules that XLA made for TPUs (benchmarks/memory.py compares the sums).
 """
 
+from dataclasses import replace
+
+from stripectl.core.kernel import LANES, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.model_config import Model
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STATES, Plan
@@ -83,7 +86,17 @@ def _attention(workload: Workload, plan: Plan) -> float:
     """The memory of a layer's attention, forward and backward, and of the arrays before a short convolution."""
     tokens = workload.seq_len // plan.product(SEQUENCE_AXES) * workload.batch // plan.product(BATCH_AXES)
     convolved = _convolved(workload.sizes, workload, plan, tokens) if workload.d_conv else 0.0
-    return simulate(workload.one_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes + convolved
+    layer = _in_lanes(workload.one_layer("forward-backward"), plan)
+    return simulate(layer, plan, COUNTING, layer=True).peak_bytes + convolved
+
+
+def _in_lanes(layer: Workload, plan: Plan) -> Workload:
+    """The layer with heads as large as in memory, where a Pallas kernel computes a recurrence: a row of its arrays
+    fills whole vector registers."""
+    if not (layer.gated and kernels[plan.kernel].bundles):
+        return layer
+    keys, values = (-(-size // LANES) * LANES for size in (layer.head_dim, layer.value_dim))
+    return replace(layer, head_dim=keys, v_head_dim=values)
 
 
 def _convolved(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
