@@ -2,7 +2,7 @@
 
     python benchmarks/memory.py          # an hour on two cores; what the file has is not compiled again
 
-Attention alone and training steps of five models, three lengths, two generations of TPUs and a GPU.
+Attention alone and training steps of seven models, three lengths, two generations of TPUs and a GPU.
 """
 
 import itertools
@@ -60,6 +60,13 @@ STEPS = [
     ("llama3-70b", 2**17, "v5p:4x4x4", ["ring/striped@ring=64", "ring/striped@ring=8,tensor=8"]),
     ("llama3-70b", 2**18, "v5p:4x4x4", ["ring/striped@ring=16,tensor=4", "usp/striped@ring=8,ulysses=8"]),
     ("linear-llama-1b-hybrid", 2**15, "v6e:4x4", ["lasp2@ring=16", "lasp2@ring=8,fsdp=2"]),
+    ("mamba-codestral-7b", 2**17, "v5p:2x2x4", ["lasp2/contiguous/pallas_gated@ring=16"]),
+    (
+        "qwen3-next-80b-a3b",
+        2**18,
+        "v5p:4x4x4",
+        ["lasp2/contiguous/pallas_gated@ring=16,tensor=2,softmax=ring/zigzag/splash"],
+    ),
 ]
 
 
@@ -77,7 +84,8 @@ def cases() -> Iterator[dict[str, Any]]:
     for model, length, target, plans in STEPS:
         for plan in plans:
             kernel = {"v5p": "splash", "v6e": "pallas_tpu"}.get(read_target(target).hardware)
-            named = plan.replace("@", f"/{kernel}@") if "/" in plan and kernel else plan
+            has_layout_only = plan.partition("@")[0].count("/") == 1
+            named = plan.replace("@", f"/{kernel}@") if has_layout_only and kernel else plan
             yield {"model": model, "seq_len": length, "passes": STEP, "target": target, "plan": named}
 
 

@@ -15,6 +15,7 @@ import argparse
 from dataclasses import replace
 from typing import NamedTuple
 
+from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload, format_length
@@ -75,7 +76,7 @@ def machine_of(target: Target, work: Workload, plan: Plan, assumed: Assumed) -> 
     placement, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
     if known:
         return table_cost_model(target.hardware, work, plan, known, placement)
-    machine = datasheet_cost_model(target.hardware, work, plan.tile, placement)
+    machine = datasheet_cost_model(target.hardware, work, plan.tile, placement, kernel=kernels[plan.kernel])
     both = (scaled(cost, assumed.slower) for cost in (machine.forward, machine.backward))
     machine = replace(machine, **dict(zip(("forward", "backward"), both, strict=True)))
     if target.hardware.figure("hop_latency_s") or not assumed.latency_s:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
@@ -13,6 +14,12 @@ TABLED = {
     CostOrigin.PUBLISHED: "published times",
 }
 
+# Chunks of kernels `in_stages` take the time of `simulate.gated_costs.stage_bytes` (benchmarks/README.md).
+IN_STAGES = (
+    "a chunk takes the memory traffic of the stages of published kernels for GPUs, at the datasheet's rate. "
+    "flash-linear-attention takes 1.7 to 2.3 times as long on H200, and loops of XLA take longer"
+)
+
 
 def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
     """One for each set of tile costs, once; costs of softmax layers in a hybrid model are marked."""
@@ -23,8 +30,8 @@ def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
         made_by = m.compiled_program and m.compiled_program.compiler
         said |= dict.fromkeys(_sentences(m.cost_source, m.plan, m.tiles and m.tiles.tile, made_by))
         if beside := m.cost_source.softmax:
-            tile = m.plan.for_attention("softmax").tile
-            others = _sentences(beside, m.plan, str(tile), made_by)
+            own = m.plan.for_attention("softmax")
+            others = _sentences(beside, own, str(own.tile), made_by)
             said |= {f"softmax layers: {each}": None for each in others if each not in said}
     return list(said)
 
@@ -39,6 +46,8 @@ def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | 
     elif known.source == CostOrigin.DATASHEET:
         speed = rate(known.flops_per_s, "FLOP/s")
         yield f"tiles from the datasheet, {known.rate_is} {speed}; {_hop(known)}{why}"
+        if kernels[plan.kernel].in_stages:
+            yield f"{plan.kernel}: {IN_STAGES}"
     elif known.source == CostOrigin.FEW_LAYERS:
         few, many = known.layers_run
         each = f"{duration(known.layer_s)} per layer"

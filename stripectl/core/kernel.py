@@ -114,6 +114,7 @@ class Kernel:
         in addition to its tiles: for queries scaled beforehand and results merged afterwards.
     known_tile(workload, plan, device kinds, pass) -> the tile that published sweeps of a library found fastest for the
         nearest shape, or None: where a search for tiles begins. None for kernels without such sweeps.
+    in_stages: it computes a chunk of a recurrence in stages, which exchange their results through memory.
     query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
 
@@ -160,6 +161,7 @@ class Kernel:
     fallback: str = ""
     tile_costs_of: Mapping[str, str] = field(default_factory=dict[str, str])
     moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
+    in_stages: bool = False
     query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None

@@ -115,7 +115,8 @@ def roofline(
     element, pairs = DTYPE_BYTES[workload.dtype], tile.scores
     touches, sharing = (kernel.score_touches, kernel.rows_per_fetch) if kernel else ({}, 1)
     if workload.gated:
-        return gated_chunk_costs(workload, tile.block_kv, flops_per_s, memory_bytes_per_s)
+        in_stages = kernel is not None and kernel.in_stages
+        return gated_chunk_costs(workload, tile.block_kv, flops_per_s, memory_bytes_per_s, in_stages)
     if workload.attention == "linear":
         at_once = kernel is not None and bool(kernel.bundles)
         return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s, at_once)

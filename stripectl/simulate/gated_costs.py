@@ -1,6 +1,10 @@
 """The cost of a chunk of a recurrence by a datasheet: the matmuls of a head at the machine's rate, or its arrays at the
 memory's rate, whichever takes longer (`datasheet.roofline`).
 
+A kernel that keeps a chunk in fast memory reads its inputs and writes its results. Published kernels for GPUs compute a
+chunk in stages, and each stage is a kernel that writes its results to memory for the next stages (`stage_bytes`). These
+bytes take most of the time of such kernels, whose matrices are small.
+
 Letters: C rows of a chunk, K elements of a key, E elements of a value; M columns of a state while a map is made: E, and
     K more where A is a matrix. A triangular system of C rows takes C^2 multiplications and additions per column.
 """
@@ -23,7 +27,7 @@ class ChunkWork(NamedTuple):
         return max(self.flops / flops_per_s, self.nbytes / memory_bytes_per_s)
 
 
-def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
+def chunk_work(workload: Workload, rows: int, in_stages: bool = False) -> dict[str, ChunkWork]:
     """The work of a chunk of `rows` rows, by name: `map`, `outputs`, `transposed_map` and `gradients`. Gradients
     include the states of chunks and the outputs, which are computed again."""
     recurrence, keys, values = workload.gated, workload.head_dim, workload.value_dim
@@ -53,14 +57,53 @@ def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
     again = ChunkWork(solved(keys + values) + steps * state * values, read + keys * values * wide)
     written = 2 * rows * keys * wide + rows * values * wide + of_gates + keys * values * wide
     gradients = ChunkWork(again.flops + 3 * outputs.flops, again.nbytes + outputs.nbytes + written)
-    return {"map": of_map, "outputs": outputs, "transposed_map": transposed, "gradients": gradients}
+    found = {"map": of_map, "outputs": outputs, "transposed_map": transposed, "gradients": gradients}
+    if not in_stages:
+        return found
+    return {name: work._replace(nbytes=stage_bytes(workload, rows)[name]) for name, work in found.items()}
+
+
+def stage_bytes(workload: Workload, rows: int) -> dict[str, float]:
+    """Bytes of memory traffic for a chunk of one head that is computed in stages, by name as in `chunk_work`.
+
+    flash-linear-attention (Yang and Zhang 2024, github.com/fla-org) has these stages and arrays in
+    chunk_gated_delta_rule_fwd and _bwd: scores of keys (float32), their inverse, W and U, the states of chunks with the
+    values that they write, outputs; for gradients also the gradients of values within a chunk, of states, of queries
+    and keys, and through W and U. Without the delta rule there are no inverse, W and U."""
+    recurrence, keys_dim, values_dim = workload.gated, workload.head_dim, workload.value_dim
+    assert recurrence
+    element, wide = DTYPE_BYTES[workload.dtype], STATE_BYTES_PER_ELEMENT
+    keys = rows * keys_dim * element / (workload.heads // workload.query_heads)  # of keys or queries, which heads share
+    values, w = rows * values_dim * element, rows * keys_dim * element if recurrence.delta else 0.0
+    gates = sum(rows * max(1, sum(shape)) * wide for shape in recurrence.gate_shapes(keys_dim).values())
+    state, inverse = keys_dim * values_dim * element, rows**2 * element
+    results, of_keys = rows * values_dim * wide, rows * keys_dim * wide  # dq, dk and dv of a head, and outputs
+
+    prepared = local = through = 0.0
+    if recurrence.delta:
+        scores = keys + gates + rows**2 * wide
+        prepared = scores + rows**2 * wide + inverse + (keys + values + gates + inverse) + (w + values)
+        local = 2 * keys + gates + 2 * values
+        through = keys + values + gates + inverse + w + values + of_keys + results + gates
+    state_reads = keys + w + values + gates
+    states = state_reads + state + values * recurrence.delta
+    back_reads = 2 * keys + w + values * (1 + recurrence.delta) + gates
+    of_states = back_reads + state + values * recurrence.delta
+    of_queries = 2 * keys + values * (2 + recurrence.delta) + 2 * state + gates + 2 * of_keys + w
+    of_values = 0.0 if recurrence.delta else results + gates
+    return {
+        "map": prepared + state_reads,
+        "outputs": prepared + states + 2 * keys + values + gates + state + results,
+        "transposed_map": prepared + local + back_reads,
+        "gradients": prepared + states + local + of_states + of_queries + of_values + through,
+    }
 
 
 def gated_chunk_costs(
-    workload: Workload, rows: int, flops_per_s: float, memory_bytes_per_s: float
+    workload: Workload, rows: int, flops_per_s: float, memory_bytes_per_s: float, in_stages: bool = False
 ) -> tuple[TileCost, TileCost]:
     """(forward, backward): `whole_s` is the time of a chunk that makes a map, `boundary_s` of a chunk with outputs or
     gradients."""
     rates = flops_per_s, memory_bytes_per_s
-    each = {name: work.seconds(*rates) for name, work in chunk_work(workload, rows).items()}
+    each = {name: work.seconds(*rates) for name, work in chunk_work(workload, rows, in_stages).items()}
     return TileCost(each["map"], each["outputs"]), TileCost(each["transposed_map"], each["gradients"])

@@ -12,10 +12,14 @@ pass the values that the plan's `remat` names stay, at least the layer's input. 
 These arrays were found in schedules that XLA made for TPUs (benchmarks/memory.py compares the sums).
 """
 
+from dataclasses import replace
+
+from stripectl.core.kernel import LANES, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.model_config import Model
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STATES, Plan
 from stripectl.core.scheme import schemes
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, STEP, Workload
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
@@ -82,7 +86,17 @@ def _attention(workload: Workload, plan: Plan) -> float:
     """The memory of a layer's attention, forward and backward, and of the arrays before a short convolution."""
     tokens = workload.seq_len // plan.product(SEQUENCE_AXES) * workload.batch // plan.product(BATCH_AXES)
     convolved = _convolved(workload.sizes, workload, plan, tokens) if workload.d_conv else 0.0
-    return simulate(workload.one_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes + convolved
+    layer = _in_lanes(workload.one_layer("forward-backward"), plan)
+    return simulate(layer, plan, COUNTING, layer=True).peak_bytes + convolved
+
+
+def _in_lanes(layer: Workload, plan: Plan) -> Workload:
+    """The layer with heads as large as in memory, where a Pallas kernel computes a recurrence: a row of its arrays
+    fills whole vector registers."""
+    if not (layer.gated and kernels[plan.kernel].bundles):
+        return layer
+    keys, values = (-(-size // LANES) * LANES for size in (layer.head_dim, layer.value_dim))
+    return replace(layer, head_dim=keys, v_head_dim=values)
 
 
 def _convolved(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
@@ -100,8 +114,8 @@ def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
     """The values that a layer keeps for its backward pass, without its input."""
     tensor, itemsize = plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     width = sizes.heads * sizes.value_dim / tensor
-    output = tokens * width * itemsize if schemes[plan.scheme].backward else 0.0
-    sums = tokens * sizes.heads / tensor * STATE_BYTES if schemes[plan.scheme].backward else 0.0
+    written = schemes[plan.scheme].backward is not None
+    output, sums = (tokens * width * itemsize, _residual(sizes, workload, plan, tokens)) if written else (0.0, 0.0)
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     between = 0 if plan.chunk_rows(rows) < rows else 2 * tokens * sizes.feed_forward / tensor * itemsize
     projected = _convolved(sizes, workload, plan, tokens)
@@ -112,3 +126,12 @@ def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
         "dots": output + sums + projected + stream + between,
         "none": output + sums + (2 + bool(sizes.d_conv)) * projected + 4 * stream + 2 * between,
     }[plan.remat]
+
+
+def _residual(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
+    """The sums of exponentials of a layer's queries, or the states before each run of tokens of a linear layer."""
+    if workload.attention != "linear":
+        return tokens * sizes.heads / plan.product(HEAD_AXES) * STATE_BYTES
+    runs = workload.batch / plan.product(BATCH_AXES) * sequence_sharding(workload, plan).runs
+    heads = sizes.kv_heads / plan.product(HEAD_AXES) / plan.size("ulysses")
+    return (plan.states == STATES[0]) * runs * heads * sizes.head_dim * sizes.value_dim * STATE_BYTES

@@ -10,7 +10,7 @@ from stripectl.analysis.recommendation import recommend
 from stripectl.cli import main
 from stripectl.core.layout import Tile
 from stripectl.core.model_config import Model
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import STATES, Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
 from stripectl.measure.device_pool import DevicePool
@@ -241,3 +241,20 @@ def test_the_longest_sequence_is_found_without_a_compiler(tmp_path: Path, capsys
 def test_a_plan_holds_one_tile_per_pass_when_it_is_timed_with_others() -> None:
     plan = Plan("ring", "striped", "pallas_tpu", mesh=(("ring", 8),), tile=Tile(512, 512))
     assert simulate(WORK, plan, COUNTING).peak_bytes == simulate_times(WORK, [plan], [COUNTING]).peak_bytes[0]
+
+
+def test_a_layer_with_a_recurrence_holds_its_gradients_its_states_and_what_its_convolution_reads() -> None:
+    """In arrays of values, of which queries and keys are a half each: q, k, v and the gradient of the output (3), q, k,
+    v before the convolution (2), float32 gradients of them (4). Two gates are numbers per head; a chunk has states."""
+    model = replace(
+        Model.load("mamba-codestral-7b"), recurrence="gdn", hidden=512, layers=4, vocabulary=8192, feed_forward=1408
+    )
+    model = replace(model, heads=4, kv_heads=4, key_heads=2, head_dim=128, v_head_dim=None, d_conv=4)
+    work = Workload(seq_len=2**16, passes=STEP, model=model.name, **model.step_sizes)
+    plan = parse_plan("lasp2/contiguous/pallas_gated@ring=4,tile=128")
+    rows, state = 2**14, 4 * 128 * 128 * 4
+    values, gates = rows * 4 * 128 * 2, rows * 4 * 2 * 4
+    exchanged = step_memory(work, plan, "tpu")["attention"] - (3 + 2 + 4) * values - 2 * gates - rows // 128 * state
+    assert 0 <= exchanged <= 4 * 2 * state  # at most the maps of four shards
+    kept = [step_memory(work, replace(plan, remat="attention", states=each), "tpu")["activations"] for each in STATES]
+    assert kept[0] - kept[1] == model.layers * state

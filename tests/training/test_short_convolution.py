@@ -1,5 +1,6 @@
 """Short convolutions across shards: values, gradients, and the bytes of their halos."""
 
+import math
 from dataclasses import replace
 
 import jax
@@ -17,7 +18,7 @@ from stripectl.execute.program import mesh_of
 from stripectl.hlo.module import collectives, parse_module
 from stripectl.simulate.step_work import step_work
 from stripectl.training.sharding import ParameterSharding
-from stripectl.training.short_convolution import short_convolution
+from stripectl.training.short_convolution import convolved, short_convolution
 from tests.execute.test_counts import transfers
 from tests.training.test_training import BATCH, LINEAR, LOSS, RECURRENT_GRADIENTS, errors, trained, training
 
@@ -61,6 +62,15 @@ def test_shards_convolve_like_the_whole_sequence(plan: str) -> None:
     for compute in (lambda f: f(arrays, weights), lambda f: jax.vjp(f, arrays, weights)[1](cotangents)):
         for found, expected in zip(jax.tree.leaves(compute(sharded)), jax.tree.leaves(compute(whole)), strict=True):
             assert np.abs(found - expected).max() / np.abs(expected).max() < 1e-6
+
+
+def test_gradients_hold_few_arrays() -> None:
+    """Four float32 arrays, where JAX's transpose of the same sums holds seven."""
+    shapes = (1, 4, 1024, 64), (1, 4, 3, 64), (4, 64, 4), (1, 4, 1024, 64)
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    gradients = jax.jit(lambda *given: jax.vjp(convolved, *given[:-1])[1](given[-1]))
+    memory = gradients.lower(*arrays).compile().memory_analysis()
+    assert memory and memory.temp_size_in_bytes < 5 * 4 * math.prod(shapes[0])
 
 
 @pytest.mark.training

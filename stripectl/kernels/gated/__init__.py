@@ -45,4 +45,5 @@ about = Kernel(
     why_unsupported=why_unsupported,
     count_tiles=count_chunks,
     min_default_rows=lambda kind: 64,
+    in_stages=True,
 )
