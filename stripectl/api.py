@@ -30,7 +30,7 @@ from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
 from stripectl.runner import bench as benching
 from stripectl.runner.open_run import open_run
-from stripectl.runner.options import REPORT, SIZE_OPTIONS, RequestOptions
+from stripectl.runner.options import REPORT, RequestOptions
 from stripectl.runner.parse import parse_request, parse_trace
 from stripectl.runner.request import Request
 from stripectl.runner.tuning import search as tuning
@@ -101,7 +101,7 @@ def trace(
         BadInput: an option or a value is unknown.
         Missing: the devices are not available here.
     """
-    request = parse_trace(request_options(options), str(plan), default_size=not SIZE_OPTIONS & options.keys())
+    request = parse_trace(request_options(options), str(plan))
     with (
         run_of_function("stripectl.trace", {"plan": str(plan), **options}, output) as kept,
         progress_display(progress) as say,

@@ -16,9 +16,8 @@ WORKLOAD = (
     click.option(
         "--seqlen",
         metavar="LEN",
-        default=DEFAULT.seqlen,
-        show_default=True,
-        help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max finds the longest that fits.",
+        help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max finds the longest that fits. "
+        "[default: 256k]",
     ),
     click.option(
         "--model",
@@ -40,13 +39,11 @@ WORKLOAD = (
     ),
     click.option("--head-dim", type=int, help="Size of a head, in elements."),
     click.option("--v-head-dim", type=int, help="Size of a head of values and the output. [default: --head-dim]"),
-    click.option("--batch", type=int, default=DEFAULT.batch, show_default=True, help="Sequences per batch."),
+    click.option("--batch", type=int, help="Sequences per batch. [default: 1]"),
     click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
     click.option(
         "--mask",
-        default=DEFAULT.mask,
-        show_default=True,
-        help="Comma-separated masks: causal, full, or sliding:4k for 4k keys per query.",
+        help="Comma-separated masks: causal, full, or sliding:4k for 4k keys per query. [default: causal]",
     ),
     click.option(
         "--attention",

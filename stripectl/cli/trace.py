@@ -66,10 +66,10 @@ def command(plan: str | None, steps: int, **given: Any) -> int:
     assert plan
     if reading.mesh:
         raise BadInput("--mesh names the axes of a program in --read. The mesh of a plan is in the plan: @ring=8.")
-    from stripectl.runner.options import SIZE_OPTIONS, RequestOptions
+    from stripectl.runner.options import RequestOptions
     from stripectl.runner.parse import parse_trace
 
-    request = parse_trace(RequestOptions.of(given), plan, default_size=not named & SIZE_OPTIONS)
+    request = parse_trace(RequestOptions.of(given), plan)
     return session.run_bench(OutputOptions.of(given), [request], explicit=True, profile=True, profile_steps=steps)
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from stripectl.cli import options, session
 from stripectl.cli.command_options import OutputOptions
@@ -17,18 +16,6 @@ if TYPE_CHECKING:
     from stripectl.runner.request import Request
     from stripectl.runner.tuning.candidates import TileSearch
 
-WORKLOAD_OPTIONS = {
-    "seqlen",
-    "model",
-    "heads",
-    "kv_heads",
-    "head_dim",
-    "v_head_dim",
-    "batch",
-    "dtype",
-    "mask",
-    "passes",
-}
 BACKWARD_TILES = "backward tiles with the first forward tile"
 MAX_SHOWN = 10  # candidates per workload on a terminal
 
@@ -83,10 +70,7 @@ def parse_tuning(asked: RequestOptions, strategy: str) -> "TileSearch":
     from stripectl.runner.tuning.candidates import TileSearch
 
     tuning = TileSearch.of(asked, strategy)
-    context = click.get_current_context()
-    if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WORKLOAD_OPTIONS):
-        return replace(tuning, request=with_newest_workload(tuning.request))
-    return tuning
+    return tuning if asked.has_workload else replace(tuning, request=with_newest_workload(tuning.request))
 
 
 def with_newest_workload(request: "Request") -> "Request":

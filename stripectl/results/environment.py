@@ -83,17 +83,19 @@ def _busy_seconds() -> float:
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The `environment` of a run."""
+def conditions() -> dict[str, Mapping[str, str | int]]:
+    """The versions of packages, the flags and the host: each time depends on them."""
     versions = {"stripectl": VERSION, "python": platform.python_version()}
     return {
         "versions": versions | {name: known for name in PACKAGES if (known := version(name))},
-        "devices": devices,
         "flags": {name: value for name in FLAGS if (value := os.environ.get(name))},
         "host": {"system": platform.platform(), "processor": processor(), "cores": len(cores())},
-        "git": git_commit(),
-        "warnings": warnings(),
     }
+
+
+def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
+    """The `environment` of a run."""
+    return {**conditions(), "devices": devices, "git": git_commit(), "warnings": warnings()}
 
 
 def differing_parts(

@@ -1,14 +1,14 @@
 """The cases of a request: every workload with every plan, and the baseline on one device."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
-from stripectl.core.workload import STEP
+from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import LocalTarget
@@ -24,20 +24,32 @@ PROGRESS_PLANS = 256  # between two progress messages
 def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[Case]:
     """One case per workload and plan, with tile and mesh named; refused cases have their reason."""
     method = "simulated" if request.method == "auto" else request.method
-    found, most = list[Case](), MAX_SIMULATED_PLANS if request.is_search else MAX_ASKED_PLANS
-    for workload in request.workloads:
-        usual = (
-            request.with_mesh_and_kernel(each, workload, place)
-            for plan in request.plans
-            for each in request.with_meshes(plan, place)
-        )
-        plans = [each for plan in usual for each in request.with_tiles(plan, workload, place)]
-        if len(found) + len(plans) * len(request.flags) > most:
-            raise BadInput(f"there are more than {most:,} plans to simulate. Name some of --scheme, --mesh or --tile.")
-        for done, (plan, flags) in enumerate(itertools.product(plans, request.flags)):
-            if done % PROGRESS_PLANS == 0:
-                say("check plans", done, len(plans))
-            found.append(make_case(workload, plan, flags, place, method, describe=not request.is_search))
+    found, asked = list[Case](), asked_plans(request, place)
+    for done, (workload, plan, flags) in enumerate(asked):
+        if done % PROGRESS_PLANS == 0:
+            say("check plans", done, len(asked))
+        found.append(make_case(workload, plan, flags, place, method, describe=not request.is_search))
+    return found
+
+
+def asked_plans(request: Request, place: LocalTarget) -> list[tuple[Workload, Plan, Mapping[str, str]]]:
+    """Every workload with every plan and set of flags.
+
+    Raises:
+        BadInput: there are too many.
+    """
+    most = MAX_SIMULATED_PLANS if request.is_search else MAX_ASKED_PLANS
+    every = (
+        (workload, each, flags)
+        for workload in request.workloads
+        for plan in request.plans
+        for meshed in request.with_meshes(plan, place)
+        for each in request.with_tiles(request.with_mesh_and_kernel(meshed, workload, place), workload, place)
+        for flags in request.flags
+    )
+    found = list(itertools.islice(every, most + 1))
+    if len(found) > most:
+        raise BadInput(f"there are more than {most:,} plans to simulate. Name some of --scheme, --mesh or --tile.")
     return found
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from stripectl.core.method import MethodChoice
 
@@ -11,40 +11,57 @@ RUNS = Path("stripectl-runs")  # the default folder of runs
 REPORT = "report.html"  # in the folder of a run
 DEFAULT_LEN = "256k"
 TRACE_TIME_BUDGET, TRACE_MIN_SAMPLES = "10s", 3  # of a plan that is profiled
-SIZE_OPTIONS = frozenset({"seqlen", "model", "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim"})
+DEFAULT_BATCH, DEFAULT_MASK = 1, "causal"
+SIZE_OPTIONS = ("seqlen", "model", "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim")
+WORKLOAD_OPTIONS = (
+    *SIZE_OPTIONS,
+    "query_len",
+    "batch",
+    "dtype",
+    "mask",
+    "attention",
+    "recurrence",
+    "decay",
+    "features",
+    "documents",
+    "passes",
+    "layers",
+)
+Unset: TypeAlias = None  # of an option that the user did not name
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """The work to run, and for how long. None is the default: the model's, the target's or the kernel's own value."""
+    """The work to run, and for how long. The default of an unset option is the value of the model, the target, the
+    kernel or the command."""
 
-    seqlen: str = DEFAULT_LEN
-    model: str | None = None
-    query_len: str | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    head_dim: int | None = None
-    key_heads: int | None = None
-    v_head_dim: int | None = None
-    batch: int = 1
-    dtype: str | None = None
-    mask: str = "causal"
-    attention: str | None = None
-    recurrence: str | None = None
-    decay: str | None = None
-    features: str | None = None
-    documents: str | None = None
-    passes: str | None = None
-    layers: int | None = None
+    seqlen: str | Unset = None
+    model: str | Unset = None
+    query_len: str | Unset = None
+    heads: int | Unset = None
+    kv_heads: int | Unset = None
+    head_dim: int | Unset = None
+    key_heads: int | Unset = None
+    v_head_dim: int | Unset = None
+    batch: int | Unset = None
+    dtype: str | Unset = None
+    mask: str | Unset = None
+    attention: str | Unset = None
+    recurrence: str | Unset = None
+    decay: str | Unset = None
+    features: str | Unset = None
+    documents: str | Unset = None
+    passes: str | Unset = None
+    layers: int | Unset = None
     plans: Sequence[str] = ()
-    scheme: str | None = None
+    scheme: str | Unset = None
     layout: str = "all"
-    kernel: str | None = None
-    tile: str | None = None
+    kernel: str | Unset = None
+    tile: str | Unset = None
     unroll: str = "1"
     meshes: Sequence[str] = ()
     target: str = "local"
-    hardware: str | None = None
+    hardware: str | Unset = None
     method: MethodChoice = "auto"
     xla_flags: Sequence[str] = ()
     compile_timeout: str = "10m"
@@ -52,12 +69,22 @@ class RequestOptions:
     time_budget: str = "3m"
     min_samples: int = 5
     warmup: int = 1
-    refine: int | None = None
+    refine: int | Unset = None
 
     @property
     def finds_max_length(self) -> bool:
         """Whether the longest sequence that fits is to be found, instead of a given length."""
-        return self.seqlen.strip() == "max"
+        return (self.seqlen or "").strip() == "max"
+
+    @property
+    def has_size(self) -> bool:
+        """Whether the user named a length, a model or heads."""
+        return any(getattr(self, name) is not None for name in SIZE_OPTIONS)
+
+    @property
+    def has_workload(self) -> bool:
+        """Whether the user named any property of the workload."""
+        return any(getattr(self, name) is not None for name in WORKLOAD_OPTIONS)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RequestOptions":

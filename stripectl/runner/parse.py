@@ -40,7 +40,14 @@ from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.schema import MAX_ASKED_PLANS
-from stripectl.runner.options import TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, RequestOptions
+from stripectl.runner.options import (
+    DEFAULT_BATCH,
+    DEFAULT_LEN,
+    DEFAULT_MASK,
+    TRACE_MIN_SAMPLES,
+    TRACE_TIME_BUDGET,
+    RequestOptions,
+)
 from stripectl.runner.request import Request
 from stripectl.util.files import unknown_name
 
@@ -88,8 +95,8 @@ def parse_request(options: RequestOptions) -> Request:
     )
 
 
-def parse_trace(options: RequestOptions, plan: str, *, default_size: bool) -> Request:
-    """The request that measures one plan, to be profiled; with `default_size` length and heads have their defaults."""
+def parse_trace(options: RequestOptions, plan: str) -> Request:
+    """The request that measures one plan, to be profiled."""
     own = replace(
         options,
         plans=(plan,),
@@ -97,7 +104,7 @@ def parse_trace(options: RequestOptions, plan: str, *, default_size: bool) -> Re
         time_budget=TRACE_TIME_BUDGET,
         min_samples=TRACE_MIN_SAMPLES,
     )
-    return replace(parse_request(own), baseline=False, default_size=default_size)
+    return replace(parse_request(own), baseline=False, default_size=not options.has_size)
 
 
 def parse_linear(options: RequestOptions) -> dict[str, str]:
@@ -206,10 +213,12 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
     packed = None if options.documents is None else tuple(map(parse_length, options.documents.split(",")))
     queries = None if options.query_len is None else parse_lengths(options.query_len)
     usual = ["forward"] if queries else list(ATTENTION_PASSES)
+    masks = DEFAULT_MASK if options.mask is None else options.mask
+    lengths = DEFAULT_LEN if options.seqlen is None else options.seqlen
     axes = (
         parse_names(options.dtype or "bfloat16", "dtype", DTYPES),
-        list(MASKS) if options.mask.strip() == ALL else list(dict.fromkeys(map(plain_mask, options.mask.split(",")))),
-        [max(queries or [1])] if options.finds_max_length else parse_lengths(options.seqlen),
+        list(MASKS) if masks.strip() == ALL else list(dict.fromkeys(map(plain_mask, masks.split(",")))),
+        [max(queries or [1])] if options.finds_max_length else parse_lengths(lengths),
         queries or [None],
         parse_names(options.passes, "pass", PASSES) if options.passes else usual,
     )
@@ -218,7 +227,8 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
     steps = step_sizes(shape, options.layers, own) if STEP in axes[-1] else {}
     if options.layers and not steps:
         raise BadInput("--layers is for training steps. Add --pass step.")
-    common: Mapping[str, Any] = {**vars(shape), "batch": options.batch, "documents": packed, **linear}
+    batch = DEFAULT_BATCH if options.batch is None else options.batch
+    common: Mapping[str, Any] = {**vars(shape), "batch": batch, "documents": packed, **linear}
     return [
         Workload(
             **common,

@@ -2,6 +2,7 @@
 sides of the tile that is fitted to all entries, and by the matrix units that a head fills."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,16 +36,16 @@ def interpolated_entry(known: Mapping[Tile, CostEntry], nearest: Tile, tile: Til
     """An entry for a tile without one: each cost follows its trend along the sides of the known tiles."""
 
     def along(name: str) -> float:
-        costs = {each: getattr(entry, name) for each, entry in known.items()}
-        here = costs[nearest]
+        costs = tuple((each, getattr(entry, name)) for each, entry in known.items())
         model = polynomial(costs, ("row", "column").index(name) if name in ("row", "column") else None)
-        there = model(nearest)
+        here, there = getattr(known[nearest], name), model(nearest)
         return here * model(tile) / there if there else here
 
     return known[nearest]._replace(**{name: along(name) for name in CostEntry._fields})
 
 
-def polynomial(costs: Mapping[Tile, float], side: int | None) -> Callable[[Tile], float]:
+@lru_cache(2**8)  # a search asks for many tiles of few tables
+def polynomial(costs: tuple[tuple[Tile, float], ...], side: int | None) -> Callable[[Tile], float]:
     """tile -> cost: of a tile a + b q + c k + d q k, of a row a + b q, of a column a + b k, with no negative term
     (least squares of relative errors)."""
     from scipy.optimize import nnls
@@ -53,7 +54,7 @@ def polynomial(costs: Mapping[Tile, float], side: int | None) -> Callable[[Tile]
         q, kv = tile.sides
         return [1.0, float(q), float(kv), float(q) * kv] if side is None else [1.0, float(tile.sides[side])]
 
-    above = {tile: cost for tile, cost in costs.items() if cost > 0}
+    above = {tile: cost for tile, cost in costs if cost > 0}
     if not above:
         return lambda tile: 0.0
     weights = 1 / np.array(list(above.values()))

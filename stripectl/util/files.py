@@ -136,6 +136,12 @@ def profile_names(folder: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (data_folder("profiles") / folder).glob("*.yaml")))
 
 
+@functools.cache
+def modules_in(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the modules in folders, sorted. They are listed once: a search asks for every plan."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(folders)))
+
+
 @dataclass(frozen=True)
 class Catalogue:
     """Plug-ins of a kind, found by listing a package: each module's value named `attribute`. A plug-in that fails to
@@ -146,9 +152,8 @@ class Catalogue:
     attribute: str
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def names(self) -> list[str]:
-        package = importlib.import_module(self.package)
-        return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    def names(self) -> tuple[str, ...]:
+        return modules_in(tuple(importlib.import_module(self.package).__path__))
 
     def load(self) -> tuple[dict[str, Any], dict[str, str]]:
         """(name -> plug-in, name -> why it is broken)."""

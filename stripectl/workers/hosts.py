@@ -10,12 +10,12 @@ left, how many samples) are made once. A host that dies closes its connections, 
 import platform
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from stripectl.errors import BadInput, StripectlError
-from stripectl.results.environment import VERSION, cores, differing_parts, environment
+from stripectl.results.environment import VERSION, conditions, cores, differing_parts
 from stripectl.util.files import printable
 from stripectl.util.json import JsonObject
 from stripectl.workers.process import Worker, WorkerConfig
@@ -74,15 +74,15 @@ class HostFacts:
 
     name: str
     cores: list[int]
-    versions: dict[str, object]
-    flags: dict[str, object]
-    host: dict[str, object]
+    versions: Mapping[str, object]
+    flags: Mapping[str, object]
+    host: Mapping[str, object]
     stripectl: str = VERSION
 
     @classmethod
     def here(cls) -> "HostFacts":
-        known = environment([])
-        return cls(platform.node(), cores(), *(known[name] for name in COMPARED))
+        known = conditions()
+        return cls(platform.node(), cores(), known["versions"], known["flags"], known["host"])
 
     @property
     def place(self) -> JsonObject:

@@ -105,23 +105,23 @@ def test_the_longest_sequence_is_sought_through_the_backend(here: Path) -> None:
 
 def test_tune_tiles_compiles_a_few_of_its_candidates(here: Path, capsys) -> None:
     asked = ("--target", "v5e:2x2", "--method", "compiled", "--layout", "striped", "--no-cache", "--output", "run")
-    assert run("tune-tiles", "--seqlen", "16k", *SMALL[2:6], "--pass", "forward", "--quiet", *asked) == 0
+    assert run("tune-tiles", "--seqlen", "4k", *SMALL[2:6], "--pass", "forward", "--quiet", *asked) == 0
     methods = [m.method for m in Run.load(Path("run")).measurements]
     assert methods.count("compiled") == 8 and "compiled, predicted" in capsys.readouterr().out
 
 
 def test_a_search_begins_with_the_tile_of_a_published_sweep_after_the_default(here: Path, monkeypatch, capsys) -> None:
-    known = KnownTile(Tile(128, 2048), "the fastest in a sweep")
+    known = KnownTile(Tile(128, 1024), "the fastest in a sweep")
     about = replace(kernels["splash"], known_tile=lambda *_: known)
     monkeypatch.setitem(kernels._cache, "splash", about)
     asked = ("--target", "v5e:2x2", "--method", "compiled", "--layout", "striped", "--no-cache", "--output", "run")
-    assert run("tune-tiles", "--seqlen", "16k", *SMALL[2:6], "--kernel", "splash", "--quiet", *asked) == 0
+    assert run("tune-tiles", "--seqlen", "4k", *SMALL[2:6], "--kernel", "splash", "--quiet", *asked) == 0
     compiled = [m.plan for m in Run.load(Path("run")).measurements if m.method == "compiled"]
     assert known.tile in [plan.tile for plan in compiled if plan.backward is None]
     assert known.tile in [plan.backward for plan in compiled]
     printed = capsys.readouterr().out
-    assert "start   forward tile 128x2048: the fastest in a sweep" in printed
-    assert "start   backward tile 128x2048: the fastest in a sweep" in printed
+    assert "start   forward tile 128x1024: the fastest in a sweep" in printed
+    assert "start   backward tile 128x1024: the fastest in a sweep" in printed
 
 
 def test_a_plan_is_traced_on_devices_that_are_here_alone(here: Path, capsys) -> None:

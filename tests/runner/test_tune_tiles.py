@@ -180,6 +180,8 @@ def test_alone_it_takes_the_workload_of_the_newest_run(capsys: pytest.CaptureFix
     assert "32k tokens, 4 heads" in shown and "backward=" not in shown and "refused" in shown
     assert run(*PAPER, "--dry-run", "--seqlen", "64k") == 0
     assert "model 1b, 64k tokens" in capsys.readouterr().out
+    assert run(*PAPER, "--dry-run", "--documents", "64k") == 0
+    assert "model 1b, 256k tokens" in capsys.readouterr().out
     hybrid = ["--model", "linear-llama-1b-hybrid", "--pass", "step", "--scheme", "lasp", "--seqlen", "16k"]
     assert run("bench", "--target", "v5p:8", "--method", "simulated", "--quiet", *hybrid) == 0
     capsys.readouterr()

@@ -20,6 +20,7 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    layered,
     plot,
     section,
     svg,
@@ -166,4 +167,4 @@ def draw(chart: Chart, width: int) -> str:
         ).encode(description=tip_channel()),
     ]
     side = min(width - 60, 260)
-    return svg(alt.layer(*layers).properties(width=max(side, width - 120) if width > NARROW else side, height=side))
+    return svg(layered(layers, max(side, width - 120) if width > NARROW else side, side))

@@ -17,6 +17,7 @@ from stripectl.reporters.html.charts import (
     ChartRow,
     MarkLook,
     either,
+    layered,
     plot,
     svg,
     tip,
@@ -80,7 +81,7 @@ def draw(chart: Chart, width: int) -> str:
     value = alt.X("value:Q", title=chart["axis"], scale=alt.Scale(domain=ends, nice=False), axis=axis)
     base = plot(bars).encode(y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0)))
     layers = [*_boxes(base, value, step), *_texts(base, width, step), *(_rule(rule, ends[1]) if rule else ())]
-    return svg(alt.layer(*layers).properties(width=width - VALUE_PIXELS, height=alt.Step(step)))
+    return svg(layered(layers, width - VALUE_PIXELS, alt.Step(step)))
 
 
 def _boxes(base: Any, value: alt.X, step: int) -> Iterator[Any]:

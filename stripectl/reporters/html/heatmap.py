@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, Chart, MarkLook, either, plot, svg, tip_channel
+from stripectl.reporters.html.charts import COLOURS, INK, Chart, MarkLook, either, layered, plot, svg, tip_channel
 
 WIDEST, NARROWEST, TALL = 92, 50, 36  # pixels of a cell
 FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's text stays legible on both
@@ -42,12 +42,8 @@ def draw(chart: Chart, width: int) -> str:
     )
     names = max((len(str(name)) for name in down["order"]), default=0) * 6 + 30
     step = min(WIDEST, max(NARROWEST, (width - names) // max(1, len(across["order"]))))
-    size = {"width": alt.Step(step), "height": alt.Step(TALL)}
-    return svg(
-        alt.layer(
-            squares, *_words(base, "datum.wins", "var(--on-c1)", "bold"), *_words(base, "!datum.wins", INK, "normal")
-        ).properties(**size)
-    )
+    words = *_words(base, "datum.wins", "var(--on-c1)", "bold"), *_words(base, "!datum.wins", INK, "normal")
+    return svg(layered((squares, *words), alt.Step(step), alt.Step(TALL)))
 
 
 def _words(base: Any, which: str, ink: str, weight: str) -> list[Any]:

@@ -25,6 +25,7 @@ from stripectl.reporters.html.charts import (
     chart,
     chart_table,
     grouped_by,
+    layered,
     plot,
     section,
     svg,
@@ -144,4 +145,4 @@ def draw(chart: Chart, width: int) -> str:
             y=CHART_PIXELS - 4, orient="vertical", color=INK, size=8, thickness=1.5
         ),
     ]
-    return svg(alt.layer(*layers).properties(width=width - 60, height=CHART_PIXELS))
+    return svg(layered(layers, width - 60, CHART_PIXELS))

@@ -21,6 +21,7 @@ from stripectl.reporters.html.charts import (
     ChartRow,
     MarkLook,
     either,
+    layered,
     plot,
     svg,
     tip_channel,
@@ -63,7 +64,7 @@ def draw(chart: Chart, width: int) -> str:
     for rule in chart["rules"]:
         layers += _rule(rule, up)
     tall = chart.get("tall", 300) if width > PANEL else 240 if width == PANEL else 220
-    return svg(alt.layer(*layers).properties(width=width - 56, height=tall))
+    return svg(layered(layers, width - 56, tall))
 
 
 def _axes(chart: Chart, width: int) -> tuple[alt.X, alt.Y]:

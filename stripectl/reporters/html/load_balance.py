@@ -20,6 +20,7 @@ from stripectl.reporters.html.charts import (
     Section,
     chart,
     chart_table,
+    layered,
     plot,
     section,
     svg,
@@ -145,7 +146,7 @@ def draw(chart: Chart, width: int) -> str:
     text = plot(numbers).encode(x=x, y=y, text=alt.Text("text:N"))
     for when, ink in (("datum.dark", "var(--on-c1)"), ("!datum.dark", INK)):
         layers.append(text.transform_filter(when).mark_text(color=ink, fontSize=FONT_SIZE))
-    return svg(alt.layer(*layers).properties(width=wide, height=high))
+    return svg(layered(layers, wide, high))
 
 
 def _places(chart: Chart, cell: int, tall: int) -> dict[int, list[tuple[int, int]]]:

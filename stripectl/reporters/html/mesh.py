@@ -21,8 +21,10 @@ from stripectl.reporters.html.charts import (
     ChartGroup,
     ChartRow,
     Section,
+    above,
     chart,
     chart_table,
+    layered,
     plot,
     section,
     svg,
@@ -265,14 +267,12 @@ def draw(chart: Chart, width: int) -> str:
         filled=True, shape="circle", size=min(330.0, step * 6), color="var(--page)", stroke=INK, opacity=1
     )
     names = of(chart["dots"]).mark_text(fontSize=10 if step > 34 else 8, color=INK).encode(text=alt.Text("name:N"))
-    picture = alt.layer(boxes, idle, busy, dots, names).properties(
-        width=step * (right - left), height=step * (high - low)
-    )
+    picture = layered((boxes, idle, busy, dots, names), step * (right - left), step * (high - low))
     keys = [{**each, "at": at} for at, each in enumerate(chart["keys"])]
     key = plot(keys).encode(y=alt.Y("at:O", axis=None))
     line = key.mark_rule(color=COLOURS[0], strokeCap="round").encode(
         x=alt.XValue(8), x2=alt.X2Value(40), strokeWidth=alt.StrokeWidth("broad:Q", scale=None)
     )
     words = key.mark_text(align="left", color=INK, fontSize=11).encode(x=alt.XValue(50), text=alt.Text("words:N"))
-    legend = alt.layer(line, words).properties(width=200, height=alt.Step(18))
-    return svg(alt.vconcat(picture, legend, spacing=6) if keys else picture)
+    legend = layered((line, words), 200, alt.Step(18))
+    return svg(above(picture, legend, spacing=6) if keys else picture)

@@ -26,6 +26,7 @@ from stripectl.reporters.html.charts import (
     chart,
     chart_table,
     either,
+    layered,
     plot,
     svg,
     tip,
@@ -219,4 +220,4 @@ def draw(chart: Chart, width: int) -> str:
             )
         ),
     ]
-    return svg(alt.layer(*layers).properties(width=wide, height=tall))
+    return svg(layered(layers, wide, tall))

@@ -25,6 +25,7 @@ from stripectl.reporters.html.charts import (
     chart_table,
     either,
     grouped_by,
+    layered,
     method_shape,
     plot,
     section,
@@ -152,4 +153,4 @@ def draw(chart: Chart, width: int) -> str:
         roof,
         marks,
     ]
-    return svg(alt.layer(*layers).properties(width=width - 60, height=260 if width > PANEL else 220))
+    return svg(layered(layers, width - 60, 260 if width > PANEL else 220))

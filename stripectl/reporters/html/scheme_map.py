@@ -18,6 +18,7 @@ from stripectl.reporters.html.charts import (
     MarkLook,
     chart,
     chart_table,
+    layered,
     plot,
     svg,
     tip,
@@ -104,5 +105,5 @@ def draw(chart: Chart, width: int) -> str:
     names = base.mark_text(yOffset=10, fontWeight="bold", **text).encode(x=alt.X("middle:Q"), text=alt.Text("short:N"))
     firsts = [each for at, each in enumerate(regions) if at == 0 or each["pass"] != regions[at - 1]["pass"]]
     passes = plot(firsts).encode(y=rows).mark_text(x=0, yOffset=-20, align="left", **text)
-    layers = alt.layer(boxes, names, passes.encode(text=alt.Text("pass:N")))
-    return svg(layers.properties(width=wide, height=alt.Step(STRIP_PIXELS)))
+    layers = boxes, names, passes.encode(text=alt.Text("pass:N"))
+    return svg(layered(layers, wide, alt.Step(STRIP_PIXELS)))

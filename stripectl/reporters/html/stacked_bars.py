@@ -5,7 +5,7 @@ Parts differ in colour, and the table has their names.
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, Chart, plot, svg, tip_channel
+from stripectl.reporters.html.charts import COLOURS, INK, Chart, layered, plot, svg, tip_channel
 
 BAR_PIXELS = 40  # pixels of a bar and its name
 
@@ -35,4 +35,4 @@ def draw(chart: Chart, width: int) -> str:
     if chart["rule"]:
         limit = plot([chart["rule"]]).encode(x=alt.X("value:Q"))
         layers.append(limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3]))
-    return svg(alt.layer(*layers).properties(width=width - 40, height=alt.Step(BAR_PIXELS)))
+    return svg(layered(layers, width - 40, alt.Step(BAR_PIXELS)))

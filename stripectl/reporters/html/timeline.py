@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS as HUES
-from stripectl.reporters.html.charts import INK, Chart, ChartRow, MarkLook, plot, svg
+from stripectl.reporters.html.charts import INK, Chart, ChartRow, MarkLook, layered, plot, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
@@ -49,7 +49,7 @@ def step_chart(chart: Chart, width: int) -> str:
     labels = [_label(lane, at, chart["end"], wide) for at, lane in enumerate(chart["lanes"]) if lane["label"]]
     words: dict[str, Any] = {"align": "left", "color": INK, "fontSize": SMALL}
     layers.append(plot(labels).mark_text(**words).encode(x=left, y=down, text=alt.Text("words:N")))
-    return svg(alt.layer(*layers).properties(width=wide, height=tall))
+    return svg(layered(layers, wide, tall))
 
 
 def _label(lane: ChartRow, at: int, end: float, wide: float) -> ChartRow:
@@ -85,4 +85,4 @@ def hop_chart(chart: Chart, width: int) -> str:
         look = MarkLook({"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide})
         bars = plot(drawn).mark_bar(**look)
         layers.append(bars.encode(x=hop, y=time, y2=alt.Y2("high:Q")))
-    return svg(alt.layer(*layers).properties(width=room, height=BARS_TALL))
+    return svg(layered(layers, room, BARS_TALL))

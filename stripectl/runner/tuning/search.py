@@ -20,7 +20,7 @@ from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Notice, SearchResult, finals
 from stripectl.results.case import Case
 from stripectl.results.devices import DeviceGroup
-from stripectl.results.environment import PACKAGES, environment, version
+from stripectl.results.environment import PACKAGES, conditions, version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, with_devices_found
 from stripectl.runner.cases import bench_cases, compiling
@@ -117,7 +117,7 @@ def with_best_mesh(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
 
 def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[DeviceGroup]) -> JsonObject:
     """Everything that affects a tuning."""
-    request, around = tuning.request, environment([])
+    request, around = tuning.request, conditions()
     effort = request.sampling
     return {
         "tune": [tuning.strategy, tuning.refine_count, list(map(str, tuning.tiles))],
