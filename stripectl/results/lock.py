@@ -18,8 +18,7 @@ from typing import IO
 from stripectl.errors import BadInput
 
 FILE = ".stripectl.lock"
-ATTEMPTS = 10
-"""To make the folder while other processes remove it."""
+ATTEMPTS = 10  # to make the folder while other processes remove it
 
 
 @contextlib.contextmanager
