@@ -114,6 +114,7 @@ class Kernel:
         in addition to its tiles: for queries scaled beforehand and results merged afterwards.
     known_tile(workload, plan, device kinds, pass) -> the tile that published sweeps of a library found fastest for the
         nearest shape, or None: where a search for tiles begins. None for kernels without such sweeps.
+    searched_sides: the smallest and the largest side that a search for tiles tries on long pieces.
     in_stages: it computes a chunk of a recurrence in stages, which exchange their results through memory.
     query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
@@ -165,6 +166,7 @@ class Kernel:
     query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None
+    searched_sides: tuple[int, int] = (MIN_TILE_ROWS, MAX_TILE_ROWS)
 
     @property
     def attention(self) -> str:
@@ -231,12 +233,14 @@ class Kernel:
         if self.counting_tile:
             return [self.largest_tile(self.counting_tile, rows)]
         most = self.padded(rows)
-        sides = [2**n for n in range(min(MIN_TILE_ROWS, most).bit_length() - 1, min(MAX_TILE_ROWS, most).bit_length())]
+        low, high = self.searched_sides
+        sides = [2**n for n in range(min(low, most).bit_length() - 1, min(high, most).bit_length())]
         if self.tile_multiple > 1:
             sides += [self.padded(-(-rows // -(-rows // side))) for side in (*sides, 2 * sides[-1])]
         unsupported = self.why_tile_unsupported
-        fit = [side for side in sides if side <= MAX_TILE_ROWS and unsupported(Tile(side, side), rows) is None]
-        return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPER_TILES]))
+        fit = [side for side in sides if side <= high and unsupported(Tile(side, side), rows) is None]
+        papers = [tile for tile in PAPER_TILES if max(tile.sides) <= high]
+        return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *papers]))
 
     def why_tile_unsupported(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
         """Why a tile, given as `option` of a plan, cannot run on pieces of `rows` rows, or None."""

@@ -5,6 +5,7 @@ from importlib import metadata
 
 import pytest
 
+from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.validation import why_unsupported
@@ -73,3 +74,8 @@ def test_other_hardware_and_long_lists_are_refused(monkeypatch) -> None:
     small, large = (parse_plan(f"ring/striped/tokamax@ring=2,tile={side}") for side in (512, 4096))
     assert "more than the 1 MiB of scalar memory" in str(why_unsupported(small, long, "tpu"))
     assert why_unsupported(large, long, "tpu") is None
+
+
+@pytest.mark.parametrize(("rows", "sides"), [(16384, {1024, 2048}), (18900, {1024, 1920, 2048})])
+def test_a_search_tries_the_sides_of_its_own_sweep(rows: int, sides: set[int]) -> None:
+    assert {side for tile in kernels["tokamax"].candidate_tiles(rows) for side in tile.sides} == sides

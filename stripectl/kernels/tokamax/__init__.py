@@ -29,6 +29,7 @@ LISTED_BYTES = 5 * 4  # per tile: its row, its column, whether it begins and end
 # The fastest of tokamax's own sweep on TPU7x with 4k tokens; with more tokens 2048x2048x512: profiles/published.
 DEFAULT = Tile(1024, 1024)
 MIN_DEFAULT_ROWS = 512
+SEARCHED_SIDES = 1024, 2048  # as tokamax's own sweep has them: one tile of 4096 compiles for more than 15 minutes
 
 
 def why_not_installed() -> str | None:
@@ -83,6 +84,7 @@ about = Kernel(
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
     known_tile=known_tile,
+    searched_sides=SEARCHED_SIDES,
     # Queries are scaled; the results of rectangles are merged in float32.
     moved_bytes_per_element={"forward": 14, "backward": 14},
     query_copies={"forward": 2, "backward": 5},  # and a separate result; backward, three partial sums of dQ
