@@ -83,6 +83,8 @@ def base_phrase(best: Measurement, base: Plan) -> str:
     if bare == base:
         parts = ["mesh"] * (plan.mesh != base.mesh)
         parts += ["tiles"] * ((plan.tile, plan.backward) != (base.tile, base.backward))
+        if not parts and plan.softmax != base.softmax:
+            return softmax_words([base])
         return f"the same scheme with its default {' and '.join(parts) or 'options'}"
     other_mesh = base.scheme == plan.scheme and base.mesh != plan.mesh
     return scheme_phrase(base) + f" on a mesh of {mesh_words(base)}" * other_mesh
@@ -116,6 +118,8 @@ def equal_plans_phrase(equals: Sequence[Measurement], others: Iterable[Measureme
         backward = {plan.backward for plan in plans if plan.backward and plan.backward != plan.tile}
         also = f" ({tile_words(backward.pop())} in the backward pass)" if len(backward) == 1 else ""
         words.append(f"with tiles of {or_list(tiles)}{also}")
+    if any(plan.softmax for plan in rivals) and differs(lambda plan: softmax_words([plan])):
+        words.append(f"and {softmax_words(plans)}")
     if len({plan.mesh for plan in (*rivals, *plans) if plan.scheme == plans[0].scheme}) > 1:
         words.append(f"on a mesh of {or_list(list(dict.fromkeys(map(mesh_words, plans))))}")
     options = list(dict.fromkeys(text for plan in plans if (text := options_words(plan))))
@@ -142,6 +146,11 @@ def tile_words(tile: Tile) -> str:
     """Queries by keys."""
     at_once = f" ({tile.block_kv_compute} at once)" if tile.block_kv_compute else ""
     return f"{tile.block_q} x {tile.block_kv}{at_once}"
+
+
+def softmax_words(plans: Sequence[Plan]) -> str:
+    """Schemes and layouts of softmax layers."""
+    return f"{schemes_phrase([plan.for_attention('softmax') for plan in plans])} in softmax layers"
 
 
 def mesh_words(plan: Plan) -> str:

@@ -19,6 +19,7 @@ from rich.console import Console
 
 import stripectl
 from stripectl.analysis import explanation
+from stripectl.analysis.answer import base_phrase, equal_plans_phrase, plan_phrase
 from stripectl.analysis.recommendation import recommend
 from stripectl.analysis.statements import margin_statement
 from stripectl.cli.bench import command
@@ -452,6 +453,18 @@ def test_the_yaml_holds_the_options_of_a_bench() -> None:
     assert (read["seqlen"], read["model"], read["plan"]) == ("64k", "1b", plan("zigzag"))
     strange = replace(flagged, workload=replace(WORK, model="a: [b"))
     assert yaml.safe_load(as_yaml(strange))["kv-heads"] == 16
+
+
+def test_plans_of_a_hybrid_are_told_apart_by_the_layout_of_their_softmax_layers() -> None:
+    def timed(layout: str, seconds: float) -> Measurement:
+        m = clocked("contiguous", seconds)
+        return replace(m, plan=parse_plan(f"lasp2/contiguous/gated@ring=4,softmax=ring{layout}/xla"))
+
+    equals, others = [timed("/zigzag", 1.0), timed("", 1.0)], [timed("/striped", 1.1)]
+    phrase = equal_plans_phrase(equals, [*equals, *others])
+    assert phrase == "contiguous LASP-2 and zigzag or contiguous ring attention in softmax layers"
+    assert base_phrase(others[0], equals[1].plan) == "contiguous ring attention in softmax layers"
+    assert "softmax" not in plan_phrase(clocked("zigzag", 1.0), [clocked("zigzag", 1.0), clocked("striped", 1.0)])
 
 
 def test_a_model_whose_heads_are_replaced_lends_its_attention() -> None:
