@@ -1,12 +1,12 @@
 """Where a chain, a gather, a prefix scan or all-to-alls of gated linear attention are fastest, and why the borders lie
-where they do. Simulated, nothing runs: on TPUs a chunk takes the compiler's cycles for `pallas_gated`, on GPUs its
-matmuls at the datasheet's rate.
+where they do. Simulated, nothing runs: on TPUs a chunk takes the compiler's cycles for `pallas_gated`, on GPUs the
+memory traffic of its stages or its matmuls at the datasheet's rate.
 
     python benchmarks/recurrence_map.py              # both passes; a minute
     python benchmarks/recurrence_map.py --latency 10 # of a hop, in microseconds, where the profile has none
-    python benchmarks/recurrence_map.py --slower 4   # chunks on GPUs take four times as long as by the datasheet
+    python benchmarks/recurrence_map.py --slower 4   # chunks on GPUs take four times as long
 
-`lasp`, `lasp2` and `linear_scan` tell each other the same at any length, so of these three the order depends on the
+`lasp`, `lasp2` and `linear_scan` each send as many bytes at any length, so of these three the order depends on the
 devices alone: `fixed` is what a pass takes beside its chunks. `ulysses` sends every token and makes no map. It is
 faster below the length where the bytes of a device's tokens and the shorter chunks take as long as the best of `fixed`.
 """

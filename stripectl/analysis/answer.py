@@ -81,10 +81,10 @@ def base_phrase(best: Measurement, base: Plan) -> str:
     plan = best.plan
     bare = replace(plan, tile=base.tile, backward=base.backward, mesh=base.mesh, softmax=base.softmax)
     if bare == base:
+        if plan.softmax != base.softmax and (softmax := softmax_words([base])) != softmax_words([plan]):
+            return softmax
         parts = ["mesh"] * (plan.mesh != base.mesh)
-        parts += ["tiles"] * ((plan.tile, plan.backward) != (base.tile, base.backward))
-        if not parts and plan.softmax != base.softmax:
-            return softmax_words([base])
+        parts += ["tiles"] * ((plan.tile, plan.backward, plan.softmax) != (base.tile, base.backward, base.softmax))
         return f"the same scheme with its default {' and '.join(parts) or 'options'}"
     other_mesh = base.scheme == plan.scheme and base.mesh != plan.mesh
     return scheme_phrase(base) + f" on a mesh of {mesh_words(base)}" * other_mesh

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from stripectl.results.schema import MAX_SAMPLES
-from stripectl.runner.options import RequestOptions
+from stripectl.runner.options import DEFAULT_BATCH, DEFAULT_LEN, DEFAULT_MASK, RequestOptions
 
 DEFAULT = RequestOptions()
 
@@ -17,7 +17,7 @@ WORKLOAD = (
         "--seqlen",
         metavar="LEN",
         help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max finds the longest that fits. "
-        "[default: 256k]",
+        f"[default: {DEFAULT_LEN}]",
     ),
     click.option(
         "--model",
@@ -39,11 +39,11 @@ WORKLOAD = (
     ),
     click.option("--head-dim", type=int, help="Size of a head, in elements."),
     click.option("--v-head-dim", type=int, help="Size of a head of values and the output. [default: --head-dim]"),
-    click.option("--batch", type=int, help="Sequences per batch. [default: 1]"),
+    click.option("--batch", type=int, help=f"Sequences per batch. [default: {DEFAULT_BATCH}]"),
     click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
     click.option(
         "--mask",
-        help="Comma-separated masks: causal, full, or sliding:4k for 4k keys per query. [default: causal]",
+        help=f"Comma-separated masks: causal, full, or sliding:4k for 4k keys per query. [default: {DEFAULT_MASK}]",
     ),
     click.option(
         "--attention",

@@ -66,8 +66,8 @@ def warnings() -> list[str]:
 
 
 def busy_cores() -> float:
-    """Cores of the whole machine that are busy now. The load average tells of the last minute, so of a bench before;
-    it is the answer where the system keeps no times."""
+    """Cores of the whole machine that are busy now. The load average covers the last minute, and so a bench that has
+    just ended; it is the answer where the system keeps no times."""
     try:
         before, since = _busy_seconds(), time.monotonic()
         time.sleep(SAMPLE_S)

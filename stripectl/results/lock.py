@@ -6,7 +6,6 @@ process is taken over.
 
 import contextlib
 import fcntl
-import itertools
 import json
 import os
 import socket
@@ -56,14 +55,8 @@ def writing_in(folder: Path, *, new: bool = False) -> Generator[None, None, None
 
 def _taken(folder: Path, new: bool) -> IO[str]:
     """The file, locked by this process, in the folder that this makes where needed."""
-    for attempt in itertools.count(1):
-        try:
-            folder.mkdir(parents=True, exist_ok=not new)
-            file = (folder / FILE).open("a+", encoding="utf-8")
-        except FileNotFoundError:
-            if attempt == ATTEMPTS:
-                raise
-            continue  # another process has removed the folder, or a folder above it, which was empty
+    while True:
+        file = _opened(folder, new)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -74,7 +67,16 @@ def _taken(folder: Path, new: bool) -> IO[str]:
         if _is_still(file, folder / FILE):
             return file
         file.close()  # its owner has removed it meanwhile
-    raise AssertionError("attempts do not end")
+
+
+def _opened(folder: Path, new: bool, attempts: int = ATTEMPTS) -> IO[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=not new)
+        return (folder / FILE).open("a+", encoding="utf-8")
+    except FileNotFoundError:  # another process has removed the folder, or a folder above it, which was empty
+        if attempts == 1:
+            raise
+        return _opened(folder, new, attempts - 1)
 
 
 def _is_still(file: IO[str], path: Path) -> bool:

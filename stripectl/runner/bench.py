@@ -91,10 +91,8 @@ def run_cases(request: Request, cases: Sequence[Case], backends: Backends, deadl
     groups = [[case for case in cases if case.workload == workload] for workload in request.workloads]
     for index, (workload, group) in enumerate(zip(request.workloads, groups, strict=True)):
         left_s = max(0.0, deadline - time.monotonic())
-        share_s, ended = (
-            left_s * workload.flops / sum(each.flops for each in request.workloads[index:]),
-            set[tuple[str, ...]](),
-        )
+        share_s = left_s * workload.flops / sum(each.flops for each in request.workloads[index:])
+        ended = set[tuple[str, ...]]()
         try:
             for event in run(request, group, backends, share_s):
                 ended |= {each.identity for each in finals([event])}

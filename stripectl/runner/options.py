@@ -13,27 +13,12 @@ DEFAULT_LEN = "256k"
 TRACE_TIME_BUDGET, TRACE_MIN_SAMPLES = "10s", 3  # of a plan that is profiled
 DEFAULT_BATCH, DEFAULT_MASK = 1, "causal"
 SIZE_OPTIONS = ("seqlen", "model", "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim")
-WORKLOAD_OPTIONS = (
-    *SIZE_OPTIONS,
-    "query_len",
-    "batch",
-    "dtype",
-    "mask",
-    "attention",
-    "recurrence",
-    "decay",
-    "features",
-    "documents",
-    "passes",
-    "layers",
-)
 Unset: TypeAlias = None  # of an option that the user did not name
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestOptions:
-    """The work to run, and for how long. The default of an unset option is the value of the model, the target, the
-    kernel or the command."""
+class WorkloadOptions:
+    """The work to run. The default of an unset option is the value of the model, the target or the command."""
 
     seqlen: str | Unset = None
     model: str | Unset = None
@@ -53,6 +38,28 @@ class RequestOptions:
     documents: str | Unset = None
     passes: str | Unset = None
     layers: int | Unset = None
+
+    @property
+    def finds_max_length(self) -> bool:
+        """Whether the longest sequence that fits is to be found, instead of a given length."""
+        return (self.seqlen or "").strip() == "max"
+
+    @property
+    def has_size(self) -> bool:
+        """Whether the user named a length, a model or heads."""
+        return any(getattr(self, name) is not None for name in SIZE_OPTIONS)
+
+    @property
+    def has_workload(self) -> bool:
+        """Whether the user named any property of the workload."""
+        return any(getattr(self, each.name) is not None for each in fields(WorkloadOptions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(WorkloadOptions):
+    """The work to run, by which plans and methods, and for how long. The default of an unset option is the value of the
+    target, the kernel or the command."""
+
     plans: Sequence[str] = ()
     scheme: str | Unset = None
     layout: str = "all"
@@ -70,21 +77,6 @@ class RequestOptions:
     min_samples: int = 5
     warmup: int = 1
     refine: int | Unset = None
-
-    @property
-    def finds_max_length(self) -> bool:
-        """Whether the longest sequence that fits is to be found, instead of a given length."""
-        return (self.seqlen or "").strip() == "max"
-
-    @property
-    def has_size(self) -> bool:
-        """Whether the user named a length, a model or heads."""
-        return any(getattr(self, name) is not None for name in SIZE_OPTIONS)
-
-    @property
-    def has_workload(self) -> bool:
-        """Whether the user named any property of the workload."""
-        return any(getattr(self, name) is not None for name in WORKLOAD_OPTIONS)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RequestOptions":

@@ -14,7 +14,7 @@ from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import CostOrigin, CostSource, HopCost, SlowestHop
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
 from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.gated_costs import gated_chunk_costs
+from stripectl.simulate.gated_costs import chunk_work, chunk_work_in_stages, gated_chunk_costs
 
 LINK = "link_bytes_per_s_one_way"
 LEFT_OUT = "kernel inefficiency at small blocks"
@@ -115,8 +115,8 @@ def roofline(
     element, pairs = DTYPE_BYTES[workload.dtype], tile.scores
     touches, sharing = (kernel.score_touches, kernel.rows_per_fetch) if kernel else ({}, 1)
     if workload.gated:
-        in_stages = kernel is not None and kernel.in_stages
-        return gated_chunk_costs(workload, tile.block_kv, flops_per_s, memory_bytes_per_s, in_stages)
+        work = chunk_work_in_stages if kernel and kernel.in_stages else chunk_work
+        return gated_chunk_costs(work(workload, tile.block_kv), flops_per_s, memory_bytes_per_s)
     if workload.attention == "linear":
         at_once = kernel is not None and bool(kernel.bundles)
         return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s, at_once)

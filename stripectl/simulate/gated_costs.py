@@ -9,6 +9,7 @@ Letters: C rows of a chunk, K elements of a key, E elements of a value; M column
     K more where A is a matrix. A triangular system of C rows takes C^2 multiplications and additions per column.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from stripectl.core.workload import DTYPE_BYTES, GATE_DTYPE, Workload
@@ -27,7 +28,7 @@ class ChunkWork(NamedTuple):
         return max(self.flops / flops_per_s, self.nbytes / memory_bytes_per_s)
 
 
-def chunk_work(workload: Workload, rows: int, in_stages: bool = False) -> dict[str, ChunkWork]:
+def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
     """The work of a chunk of `rows` rows, by name: `map`, `outputs`, `transposed_map` and `gradients`. Gradients
     include the states of chunks and the outputs, which are computed again."""
     recurrence, keys, values = workload.gated, workload.head_dim, workload.value_dim
@@ -57,10 +58,13 @@ def chunk_work(workload: Workload, rows: int, in_stages: bool = False) -> dict[s
     again = ChunkWork(solved(keys + values) + steps * state * values, read + keys * values * wide)
     written = 2 * rows * keys * wide + rows * values * wide + of_gates + keys * values * wide
     gradients = ChunkWork(again.flops + 3 * outputs.flops, again.nbytes + outputs.nbytes + written)
-    found = {"map": of_map, "outputs": outputs, "transposed_map": transposed, "gradients": gradients}
-    if not in_stages:
-        return found
-    return {name: work._replace(nbytes=stage_bytes(workload, rows)[name]) for name, work in found.items()}
+    return {"map": of_map, "outputs": outputs, "transposed_map": transposed, "gradients": gradients}
+
+
+def chunk_work_in_stages(workload: Workload, rows: int) -> dict[str, ChunkWork]:
+    """The work of a chunk that is computed in stages: the same FLOPs, and more memory traffic."""
+    moved = stage_bytes(workload, rows)
+    return {name: work._replace(nbytes=moved[name]) for name, work in chunk_work(workload, rows).items()}
 
 
 def stage_bytes(workload: Workload, rows: int) -> dict[str, float]:
@@ -100,10 +104,9 @@ def stage_bytes(workload: Workload, rows: int) -> dict[str, float]:
 
 
 def gated_chunk_costs(
-    workload: Workload, rows: int, flops_per_s: float, memory_bytes_per_s: float, in_stages: bool = False
+    work: Mapping[str, ChunkWork], flops_per_s: float, memory_bytes_per_s: float
 ) -> tuple[TileCost, TileCost]:
     """(forward, backward): `whole_s` is the time of a chunk that makes a map, `boundary_s` of a chunk with outputs or
     gradients."""
-    rates = flops_per_s, memory_bytes_per_s
-    each = {name: work.seconds(*rates) for name, work in chunk_work(workload, rows, in_stages).items()}
+    each = {name: own.seconds(flops_per_s, memory_bytes_per_s) for name, own in work.items()}
     return TileCost(each["map"], each["outputs"]), TileCost(each["transposed_map"], each["gradients"])

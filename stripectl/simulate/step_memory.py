@@ -115,16 +115,17 @@ def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
     tensor, itemsize = plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     width = sizes.heads * sizes.value_dim / tensor
     written = schemes[plan.scheme].backward is not None
-    output, sums = (tokens * width * itemsize, _residual(sizes, workload, plan, tokens)) if written else (0.0, 0.0)
+    output = tokens * width * itemsize if written else 0.0
+    residual = _residual(sizes, workload, plan, tokens) if written else 0.0
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     between = 0 if plan.chunk_rows(rows) < rows else 2 * tokens * sizes.feed_forward / tensor * itemsize
     projected = _convolved(sizes, workload, plan, tokens)
     stream = tokens * sizes.hidden * itemsize
     return {
         "full": 0.0,
-        "attention": output + sums,
-        "dots": output + sums + projected + stream + between,
-        "none": output + sums + (2 + bool(sizes.d_conv)) * projected + 4 * stream + 2 * between,
+        "attention": output + residual,
+        "dots": output + residual + projected + stream + between,
+        "none": output + residual + (2 + bool(sizes.d_conv)) * projected + 4 * stream + 2 * between,
     }[plan.remat]
 
 

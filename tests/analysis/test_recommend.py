@@ -464,6 +464,8 @@ def test_plans_of_a_hybrid_are_told_apart_by_the_layout_of_their_softmax_layers(
     phrase = equal_plans_phrase(equals, [*equals, *others])
     assert phrase == "contiguous LASP-2 and zigzag or contiguous ring attention in softmax layers"
     assert base_phrase(others[0], equals[1].plan) == "contiguous ring attention in softmax layers"
+    large = parse_plan(f"{others[0].plan}/512x512")
+    assert base_phrase(replace(others[0], plan=large), others[0].plan) == "the same scheme with its default tiles"
     assert "softmax" not in plan_phrase(clocked("zigzag", 1.0), [clocked("zigzag", 1.0), clocked("striped", 1.0)])
 
 

@@ -8,7 +8,7 @@ from stripectl.core.recurrence import recurrences
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.datasheet import datasheet_cost_model
-from stripectl.simulate.gated_costs import chunk_work
+from stripectl.simulate.gated_costs import chunk_work, chunk_work_in_stages
 
 ROWS, LENGTH = 64, 2**15
 
@@ -49,7 +49,7 @@ def test_a_chunk_in_stages_is_near_published_kernels(
 
 @pytest.mark.parametrize("name", recurrences.names())
 def test_stages_move_more_bytes_and_compute_as_much(name: str) -> None:
-    fused, staged = (chunk_work(layer(32, 32, name), ROWS, in_stages) for in_stages in (False, True))
+    fused, staged = (work(layer(32, 32, name), ROWS) for work in (chunk_work, chunk_work_in_stages))
     for part, work in staged.items():
         assert work.flops == fused[part].flops and work.nbytes >= fused[part].nbytes
 
@@ -59,6 +59,6 @@ def test_the_forward_stages_of_gated_delta_net_exchange_these_arrays() -> None:
     write 1 (float32), the inverse reads 1 and writes 1/2, W and U read 2 1/2 and write 2, states read 3 and write 3,
     outputs read 5 and write 2 (float32)."""
     array, gates = ROWS * 128 * 2, ROWS * 2 * 4
-    staged = chunk_work(layer(32, 32), ROWS, in_stages=True)
+    staged = chunk_work_in_stages(layer(32, 32), ROWS)
     assert staged["outputs"].nbytes == (2 + 1.5 + 4.5 + 6 + 7) * array + 4 * gates
     assert staged["map"].nbytes == (2 + 1.5 + 4.5 + 3) * array + 3 * gates

@@ -247,7 +247,7 @@ def plot(rows: Iterable[ChartRow]) -> alt.Chart:
 
 
 def layered(layers: Iterable[alt.Chart], width: float | alt.Step, height: float | alt.Step) -> Drawing:
-    """Layers on each other. Altair's own `layer` copies each of them several times, which takes longer than they do."""
+    """Layers on each other. Altair's own `layer` copies each of them several times, a quarter of the time of a page."""
     datasets: dict[str, object] = {}
     inner = {"top_level": False, "datasets": datasets}  # where Altair puts data
     drawn = [layer.to_dict(validate=False, context=inner) for layer in layers]
