@@ -70,9 +70,11 @@ def answer(ranking: Ranking, gain: Speedup | None) -> str:
 
 
 def rival_phrase(rival: Measurement, best: Measurement) -> str:
-    """The next plan behind the best; where only the mesh differs, the mesh alone."""
+    """The next plan behind the best; where only the mesh or the softmax layers differ, these alone."""
     if replace(rival.plan, mesh=best.plan.mesh) == best.plan:
         return f"a mesh of {mesh_words(rival.plan)}"
+    if rival.plan.softmax and replace(rival.plan, softmax=best.plan.softmax) == best.plan:
+        return softmax_words([rival.plan])
     return plan_phrase(rival, [best, rival])
 
 

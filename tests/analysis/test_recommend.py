@@ -19,7 +19,7 @@ from rich.console import Console
 
 import stripectl
 from stripectl.analysis import explanation
-from stripectl.analysis.answer import base_phrase, equal_plans_phrase, plan_phrase
+from stripectl.analysis.answer import base_phrase, equal_plans_phrase, plan_phrase, rival_phrase
 from stripectl.analysis.recommendation import recommend
 from stripectl.analysis.statements import margin_statement
 from stripectl.cli.bench import command
@@ -463,6 +463,7 @@ def test_plans_of_a_hybrid_are_told_apart_by_the_layout_of_their_softmax_layers(
     equals, others = [timed("/zigzag", 1.0), timed("", 1.0)], [timed("/striped", 1.1)]
     phrase = equal_plans_phrase(equals, [*equals, *others])
     assert phrase == "contiguous LASP-2 and zigzag or contiguous ring attention in softmax layers"
+    assert rival_phrase(others[0], equals[0]) == "striped ring attention in softmax layers"
     assert base_phrase(others[0], equals[1].plan) == "contiguous ring attention in softmax layers"
     large = parse_plan(f"{others[0].plan}/512x512")
     assert base_phrase(replace(others[0], plan=large), others[0].plan) == "the same scheme with its default tiles"
