@@ -46,6 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "16"  # threads: in TPU interpret mode devices wait for each other in calls back to Python
     )
     if FIRST:
+        # For the processes of xdist, before they import NumPy: beside each other, threads of small products of matrices
+        # wait in loops, for 25 times as long as the product takes.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         check_flags()
     jax.config.update("jax_platforms", "cpu")
     jax.devices()

@@ -34,17 +34,28 @@ def is_live(band: MaskBlock, query: Index, key: Index, limits: Sequence[Any] | N
     return live if limits is None else live & (key >= limits[0]) & (key < limits[1])
 
 
-def clip(value: Index, least: Index, most: Index) -> Index:
+def clip(value: Index, least: Index, most: Index | None) -> Index:
     """`value` within [least, most], for ints, arrays and tracers (arrays have their own `clip`)."""
-    return value.clip(least, most) if hasattr(value, "clip") else max(least, min(value, most))
+    if hasattr(value, "clip"):
+        return value.clip(least, most)
+    return max(least, value if most is None else min(value, most))
+
+
+def quotient(value: Index, by: int) -> Index:
+    """value // by, and 0 for a negative value. A tracer is divided as an unsigned number: rounding a signed quotient
+    down takes ten more operations."""
+    value = clip(value, 0, None)
+    if getattr(value, "dtype", None) == np.int32:
+        return (value.astype(np.uint32) // by).astype(np.int32)
+    return value // by
 
 
 def row_tiles(band: MaskBlock, tile: Tile) -> tuple[Index, Index]:
     """[first, last) of the rows of tiles that hold a live score."""
-    count = -(-band.rows // tile.block_q)
-    beyond = (-band.high >= band.rows) * (tile.block_q - 1)  # no row is live: the result is past a ragged tile too
-    first = clip((beyond - band.high) // tile.block_q, 0, count)
-    return first, clip((band.cols - 1 - band.low) // tile.block_q + 1, first, count)
+    count, side = -(-band.rows // tile.block_q), tile.block_q
+    beyond = (-band.high >= band.rows) * (side - 1)  # no row is live: the result is past a ragged tile too
+    first = clip(quotient(beyond - band.high, side), 0, count)
+    return first, clip(quotient(band.cols - 1 - band.low + side, side), first, count)
 
 
 def column_tiles(
@@ -54,19 +65,19 @@ def column_tiles(
     hold only live scores (and need no mask), and the rest of the row is dead. `limits` belong to the row's first and
     last query: (first, first, end, end). Rows and columns that are not multiples of the tile end in a ragged tile,
     which always needs its mask."""
-    count = -(-band.cols // tile.block_kv)
+    count, side = -(-band.cols // tile.block_kv), tile.block_kv
     last = clip(row + tile.block_q, 0, band.rows) - 1
-    a = clip((row + band.low) // tile.block_kv, 0, count)
-    d = clip((last + band.high) // tile.block_kv + 1, a, count)
-    b = clip(-(-(last + band.low) // tile.block_kv), a, d)
-    c = clip(clip((row + band.high + 1) // tile.block_kv, 0, band.cols // tile.block_kv), b, d)
+    a = clip(quotient(row + band.low, side), 0, count)
+    d = clip(quotient(last + band.high + side, side), a, count)
+    b = clip(quotient(last + band.low + side - 1, side), a, d)
+    c = clip(clip(quotient(row + band.high + 1, side), 0, band.cols // side), b, d)
     if limits is None:
         return a, b, c, d
     first, latest_first, earliest_end, end = (clip(column, 0, band.cols) for column in limits)
-    a = clip(first // tile.block_kv, a, d)
-    d = clip(-(-end // tile.block_kv), a, d)
-    b = clip(-(-latest_first // tile.block_kv), clip(b, a, d), d)
-    return a, b, clip(earliest_end // tile.block_kv, b, clip(c, b, d)), d
+    a = clip(quotient(first, side), a, d)
+    d = clip(quotient(end + side - 1, side), a, d)
+    b = clip(quotient(latest_first + side - 1, side), clip(b, a, d), d)
+    return a, b, clip(quotient(earliest_end, side), b, clip(c, b, d)), d
 
 
 def count_tiles(bands: list[MaskBlock], tile: Tile, padded: bool = False) -> TileCount:

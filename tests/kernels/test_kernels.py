@@ -142,6 +142,15 @@ def test_weights_of_a_tile_are_computed_once(dtype: str) -> None:
     assert text and text.count(" round-nearest-even(") == 3
 
 
+def test_rows_are_read_and_written_where_their_start_says() -> None:
+    """Without the operations by which a start could count from the end."""
+    module, x = kernels["xla"].load(), jnp.arange(2 * 3 * 8 * 4, dtype=jnp.float32).reshape(2, 3, 8, 4)
+    double = jax.jit(lambda x, at: module.accumulate(x, at, module.read_rows(x, at, 3)))
+    found = double(x, (jnp.int32(1), jnp.int32(2), jnp.int32(4)))
+    assert jnp.array_equal(found, x.at[1, 2, 4:7].multiply(2))
+    assert "stablehlo.select" not in double.lower(x, (jnp.int32(0),) * 3).as_text()
+
+
 def test_no_matmul_of_a_cpu_reads_its_first_factor_turned() -> None:
     """Of keys in several pieces, the last of them short."""
     module = kernels["xla"].load()

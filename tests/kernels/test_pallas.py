@@ -130,9 +130,10 @@ def test_a_call_with_scores_beyond_the_bound_has_maxima(sizes: tuple[float, floa
     state = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
     band = MaskBlock(0, 0, rows, rows, -UNBOUNDED, UNBOUNDED)
     scores = [jnp.einsum("bnth,bnsh->bnts", q, k, precision="highest") / 8 for k in keys]
+    forward = jax.jit(lambda *x: module.forward(*x, [band], Tile(128, 128)))
     for k, v, own in zip(keys, values, scores, strict=True):
         before = state[1]
-        state = module.forward(q, k, v, state, [band], Tile(128, 128))
+        state = forward(q, k, v, state)
         largest = own.max(-1) if abs(own).max() > 30 else jnp.zeros(before.shape)
         assert jnp.allclose(state[1], jnp.maximum(before, largest), rtol=1e-5, atol=1e-5)
     weights = jax.nn.softmax(jnp.concatenate(scores, -1), -1)
@@ -243,9 +244,9 @@ def test_padded_tiles_are_counted_as_they_run(monkeypatch, kind: str) -> None:
     monkeypatch.setattr(lines, "INTERPRET", tpu.InterpretParams(grid_point_recorder=record))
     rows, cols = max(b.row + b.rows for b in bands), max(b.col + b.cols for b in bands)
     q, k, each = jnp.ones((1, 1, rows, 64)), jnp.ones((1, 1, cols, 64)), jnp.zeros((1, 1, rows))
-    jax.block_until_ready(module.forward(q, k, k, (q, each, each), bands, tile))
+    jax.block_until_ready(jax.jit(lambda *x: module.forward(*x, bands, tile))(q, k, k, (q, each, each)))
     assert len(steps) == int(kernels["pallas_tpu"].count_tiles(bands, tile).computed)
-    jax.block_until_ready(module.backward(q, k, k, q, each, each, q, bands, tile))
+    jax.block_until_ready(jax.jit(lambda *x: module.backward(*x, bands, tile))(q, k, k, q, each, each, q))
     assert len(steps) == 2 * int(kernels["pallas_tpu"].count_tiles(bands, tile).computed)
 
 
@@ -270,10 +271,10 @@ def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None
     module, high = kernels["pallas_tpu"].load(), {"whole": UNBOUNDED, "causal": 0, "later": -1, "dead": -512}[scores]
     monkeypatch.setattr(lines, "INTERPRET", recorded)
     x, rows = jnp.ones((1, 2, 512, 128)), jnp.zeros((1, 2, 512))
-    band = [MaskBlock(0, 0, 512, 512, -UNBOUNDED, high)]
-    jax.block_until_ready(module.forward(x, x, x, (x, rows, rows), band, Tile(128, 128)))
+    bands, tile = [MaskBlock(0, 0, 512, 512, -UNBOUNDED, high)], Tile(128, 128)
+    jax.block_until_ready(jax.jit(lambda *x: module.forward(*x, bands, tile))(x, x, x, (x, rows, rows)))
     assert len(steps) == 2 * 16 * share
-    jax.block_until_ready(module.backward(x, x, x, x, rows, rows, x, band, Tile(128, 128)))
+    jax.block_until_ready(jax.jit(lambda *x: module.backward(*x, bands, tile))(x, x, x, x, rows, rows, x))
     assert len(steps) == 2 * 2 * 16 * share
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core.layout import MaskBlock, Tile
-from stripectl.core.mask_tiles import column_tiles, is_live, row_tiles
+from stripectl.core.mask_tiles import column_tiles, is_live, quotient, row_tiles
 from stripectl.kernels.xla.power_of_two import power_of_two
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
@@ -88,14 +88,21 @@ def in_memory(x, at, size):
     return x.reshape(heads, line), (at[0] * x.shape[1] + at[1], at[2] * width), (1, size * width)
 
 
+def start_options() -> dict[str, bool]:
+    """Options of a slice. No start counts from the end here, and to allow it would take three operations for each. A
+    TPU's compiler is told nothing, because its backward tiles then take fewer cycles (512x512 on v5e: 7,772 in place of
+    12,534, libtpu 0.0.42.1)."""
+    return {"allow_negative_indices": compiled_platform() == "tpu"}
+
+
 def read_rows(x, at, size):
     """`size` rows of one head, from (batch, head, row)."""
-    return lax.dynamic_slice(*in_memory(x, at, size)).reshape(size, *x.shape[3:])
+    return lax.dynamic_slice(*in_memory(x, at, size), **start_options()).reshape(size, *x.shape[3:])
 
 
 def write_rows(x, at, rows):
     held, start, sizes = in_memory(x, at, rows.shape[0])
-    return lax.dynamic_update_slice(held, rows.reshape(sizes), start).reshape(x.shape)
+    return lax.dynamic_update_slice(held, rows.reshape(sizes), start, **start_options()).reshape(x.shape)
 
 
 def accumulate(x, at, rows):
@@ -108,15 +115,16 @@ def visit_tiles(bands, tile, heads, visit_rows, state):
     rows, cols = bands[0].rows, bands[0].cols
     tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.low, b.high)]) for b in bands])
-    limits = jax.tree.map(lambda *each: jnp.stack(each), *(b.limits for b in bands))
+    every = table, jax.tree.map(lambda *each: jnp.stack(each), *(b.limits for b in bands))
 
     def rectangle(r, state):
-        own = jax.tree.map(lambda each: each[r], limits)
-        band = MaskBlock(table[r, 0], table[r, 1], rows, cols, table[r, 2], table[r, 3], own)
+        (row, col, low, high), own = jax.tree.map(partial(lax.dynamic_index_in_dim, index=r, keepdims=False), every)
+        band = MaskBlock(row, col, rows, cols, low, high, own)
         first, last = row_tiles(band, tile)
 
         def head(index, state):
-            body = partial(visit_rows, band, tile, index // heads[1], index % heads[1])
+            b = quotient(index, heads[1])
+            body = partial(visit_rows, band, tile, b, index - b * heads[1])
             with jax.named_scope("tile_row"):
                 return lax.fori_loop(first, last, body, state)
 
@@ -172,7 +180,7 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
         q_TH = read_rows(q_BNTH, at, tile.block_q)
 
         def compute(row, col, keep, carry):
-            keys = (b, n // group, band.col + col)
+            keys = (b, quotient(n, group), band.col + col)
             k_SH, v_SH = read_rows(k_BKSH, keys, tile.block_kv), read_rows(v_BKSH, keys, tile.block_kv)
             return forward_tile(q_TH, k_SH, v_SH, carry, keep)
 
@@ -193,7 +201,7 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
 
         def compute(row, col, keep, carry):
             dq_HT, dk, dv = carry
-            keys = (b, n // group, band.col + col)
+            keys = (b, quotient(n, group), band.col + col)
             k_SH, v_SH = read_rows(k_BKSH, keys, tile.block_kv), read_rows(v_BKSH, keys, tile.block_kv)
             own_HT, dk_SH, dv_SH = backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep)
             return dq_HT + own_HT, accumulate(dk, keys, dk_SH), accumulate(dv, keys, dv_SH)
