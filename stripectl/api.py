@@ -184,7 +184,7 @@ def run_of_function(
     arguments = ", ".join(f"{key}={value!r}" for key, value in told.items() if value is not None)
     with contextlib.ExitStack() as stack:
         folder = Path(output or stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-run-")))
-        kept = stack.enter_context(open_run(f"{name}({arguments})", environment([]), folder, resume=resume, by=by))
+        kept = stack.enter_context(open_run(f"{name}({arguments})", environment(), folder, resume=resume, by=by))
         try:
             yield kept
         finally:

@@ -4,6 +4,7 @@ other: many of them start workers for the same programs. And no deadlines, since
 what else the machine does. Flags that XLA_FLAGS holds are passed on."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 import stripectl.compat as compat
+import stripectl.reporters.html.page as page
 from stripectl.workers.worker_group import ended_by_flag
 
 DEVICES = "--xla_force_host_platform_device_count=8"
@@ -66,6 +68,22 @@ def without_toolkit() -> Iterator[None]:
         patch.setenv("PATH", "/usr/bin:/bin")
         for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH", "CUDA_DIR", "LD_LIBRARY_PATH"):
             patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def equal_charts_are_drawn_once() -> Iterator[None]:
+    """Commands of tests write pages that have many charts in common, and charts take half the time of a command."""
+    draw, drawn = page.drawings, dict[tuple[str, int], list[tuple[str, Any]]]()
+
+    def drawings(chart: Any, panels: int) -> list[tuple[str, Any]]:
+        key = json.dumps(chart, default=repr, sort_keys=True), panels
+        if key not in drawn:
+            drawn[key] = draw(chart, panels)
+        return list(drawn[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "drawings", drawings)
         yield
 
 

@@ -105,7 +105,7 @@ def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWrit
 
     if output.history:
         History(output.history).check_writable()
-    around = environment([])
+    around = environment()
     if cluster := cluster_here():
         around["hosts"] = [each.place for each in cluster.facts]
         around["warnings"] += host_differences(cluster.facts)

@@ -57,7 +57,8 @@ def git_commit() -> str | None:
 
 
 def warnings() -> list[str]:
-    """Warnings about possible disturbances of measurements on this machine."""
+    """Warnings about programs that would disturb measurements on this machine now. A measurement has its own
+    observations (`noise`)."""
     found = list[str]()
     available = len(cores())
     if os.getloadavg()[0] > BUSY_SHARE * available and (busy := busy_cores()) > BUSY_SHARE * available:
@@ -93,9 +94,9 @@ def conditions() -> dict[str, Mapping[str, str | int]]:
     }
 
 
-def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The `environment` of a run."""
-    return {**conditions(), "devices": devices, "git": git_commit(), "warnings": warnings()}
+def environment() -> dict[str, Any]:
+    """The `environment` of a run, before its devices and differences of its hosts are known."""
+    return {**conditions(), "devices": list[Any](), "git": git_commit(), "warnings": list[str]()}
 
 
 def differing_parts(

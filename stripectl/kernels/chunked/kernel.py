@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core.layout import UNBOUNDED, WHOLE, MaskBlock, Tile
-from stripectl.core.mask_tiles import column_tiles, is_live, row_tiles
+from stripectl.core.mask_tiles import column_tiles, is_live, quotient, row_tiles
 
 EMPTY = 0.0  # linear attention has no maximum of scores
 
@@ -57,7 +57,7 @@ def advance_state(state, own, rate, rows):
 
 def block(x, at, size):
     """`size` heads and rows that begin at (batch, head, row)."""
-    return lax.dynamic_slice(x, (*at, 0), (1, *size, x.shape[3]))[0]
+    return lax.dynamic_slice(x, (*at, 0), (1, *size, x.shape[3]), allow_negative_indices=False)[0]
 
 
 def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
@@ -68,10 +68,13 @@ def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
 
     def head(index, out):
-        (row, col, high), n = table[index % len(bands)], index // len(bands) % heads
+        each = quotient(index, len(bands))
+        row, col, high = lax.dynamic_index_in_dim(table, index - each * len(bands), keepdims=False)
         band = MaskBlock(row, col, rows, cols, jnp.int32(-UNBOUNDED), high)
-        b = index // len(bands) // heads
-        visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, b, n, rates_K[n])
+        b = quotient(each, heads)
+        n = each - b * heads
+        rate = lax.dynamic_index_in_dim(rates_K, n, keepdims=False)
+        visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, b, n, rate)
         first, last = row_tiles(band, tile)
         none = jnp.zeros((k_BKSH.shape[3], v_BKSE.shape[3]), jnp.float32)
         with jax.named_scope("tile_row"):
