@@ -73,8 +73,13 @@ def check(work: Workload, plan: str) -> None:
     assert max_relative_error(found, expected) <= TOLERANCES[work.dtype]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("queries", "batch"), [(1, 8), (64, 1)])
+@pytest.mark.parametrize(
+    ("scheme", "queries", "batch"),
+    [
+        pytest.param(scheme, *size, marks=marks)
+        for (scheme, size), marks in in_parts(list(itertools.product(SCHEMES, [(1, 8), (64, 1)])))
+    ],
+)
 def test_simulated_bytes_are_the_programs(scheme: str, queries: int, batch: int) -> None:
     work = asked(queries, batch)
     plan = planned(f"{scheme}@ring=8", work)

@@ -81,7 +81,13 @@ def methods_of_case(case: tuple) -> set:
     return {(kernel, layout)} | each_choice((kernel, layout, *rest))
 
 
-COVER = in_parts(covering(CASES, pairs_of_case), methods_of_case)
+def work_of(case: tuple) -> int:
+    """How much is interpreted: devices, in each pass."""
+    workload, plan = case_of(*case)
+    return plan.devices * (1 + 2 * (workload.passes != "forward"))
+
+
+COVER = in_parts(covering(CASES, pairs_of_case), methods_of_case, work_of)
 
 
 @pytest.mark.parametrize(tuple(FACTORS), [pytest.param(*case, marks=marks) for case, marks in COVER])

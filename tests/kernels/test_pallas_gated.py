@@ -63,13 +63,18 @@ def test_values_and_gradients_are_the_recurrences(name: str, dtype: str, chunk: 
 
     found = computed(q, k, v, gates, dout, before, behind)
     q, k, v, dout = (x.astype(jnp.float32) for x in (q, k, v, dout))
-    given = recurrences[name], q, k, v, gates
-    expected = (
-        gated.outputs(*given, before, 8),
-        *gated.gradients(*given, dout, before, behind, 8),
-        gated.map_of(recurrences[name], k, v, gates, 8),
-        gated.transposed_map_of(recurrences[name], q, k, dout, gates, 8),
-    )
+
+    @jax.jit
+    def in_chunks(q, k, v, gates, dout, before, behind):
+        given = recurrences[name], q, k, v, gates
+        return (
+            gated.outputs(*given, before, 8),
+            *gated.gradients(*given, dout, before, behind, 8),
+            gated.map_of(recurrences[name], k, v, gates, 8),
+            gated.transposed_map_of(recurrences[name], q, k, dout, gates, 8),
+        )
+
+    expected = in_chunks(q, k, v, gates, dout, before, behind)
     errors = [max_relative_error(x, np.asarray(y, np.float64)) for x, y in zip(found, expected, strict=True)]
     assert max(errors) <= TOLERANCES[dtype], errors
 

@@ -39,7 +39,13 @@ def legal(case: tuple) -> bool:
     return why_unsupported(plan, workload, "tpu") is None
 
 
-COVER = in_parts(covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+def work_of(case: tuple) -> int:
+    """How much is interpreted: shards that a device meets, in each pass."""
+    workload, plan = case_of(*case)
+    return plan.devices * plan.shards * (1 + 2 * (workload.passes == BOTH))
+
+
+COVER = in_parts(covering(list(filter(legal, itertools.product(*FACTORS.values())))), cost=work_of)
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=marks) for case, marks in COVER], ids=str)

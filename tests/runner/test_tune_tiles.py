@@ -232,6 +232,7 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
 
 
 @two_cores
+@pytest.mark.hosts
 def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[tuple[str, dict]]) -> None:
     plans = [parse_plan(f"ring/{layout}/xla") for layout in ("contiguous", "striped")]
     found: dict[tuple, Measurement] = {}

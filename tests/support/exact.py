@@ -160,10 +160,12 @@ def each_choice(case: Sequence[Hashable]) -> set[Hashable]:
 
 
 def in_parts(
-    cases: Sequence[Choice], held: Callable[[Choice], set[Hashable]] = each_choice
+    cases: Sequence[Choice],
+    held: Callable[[Choice], set[Hashable]] = each_choice,
+    cost: Callable[[Choice], int] = lambda case: 0,
 ) -> list[tuple[Choice, Any]]:
     """(case, marks of its test): a few, which hold what any case holds, are quick, the others the part `exactness`."""
-    quick = set(covering(cases, held))
+    quick = set(covering(cases, held, cost))
     return [(case, () if case in quick else pytest.mark.exactness) for case in cases]
 
 
