@@ -48,8 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "16"  # threads: in TPU interpret mode devices wait for each other in calls back to Python
     )
     if FIRST:
-        # For the processes of xdist, before they import NumPy: beside each other, threads of small products of matrices
-        # wait in loops, for 25 times as long as the product takes.
+        # For the processes of xdist, before they import NumPy. On busy cores the threads of a small matrix product spin
+        # while they wait for each other, 25 times as long as the product takes.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         check_flags()
     jax.config.update("jax_platforms", "cpu")

@@ -230,7 +230,7 @@ def parse_metric(words: Sequence[str]) -> Metric:
     """A metric by its name, or by the title of its column.
 
     Raises:
-        BadInput: there is none.
+        BadInput: no metric has this name.
     """
     name = " ".join(words).lower()
     if (known := ALIASES.get(name, name)) not in METRICS:

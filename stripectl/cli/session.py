@@ -132,7 +132,7 @@ def finish(
     from stripectl.results.noise import noise_warnings
 
     run, page = kept.run, kept.folder / REPORT
-    if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
+    if not run.environment["devices"]:  # nothing was timed, so differences of hosts do not matter
         run.environment["warnings"] = list[str]()
     found = run.recommendation = recommend(run)
     if found and (cluster := cluster_here()):

@@ -50,6 +50,12 @@ def quotient(value: Index, by: int) -> Index:
     return value // by
 
 
+def quotient_and_remainder(value: Index, by: int) -> tuple[Index, Index]:
+    """divmod(value, by) of a value that is not negative."""
+    found = quotient(value, by)
+    return found, value - found * by
+
+
 def row_tiles(band: MaskBlock, tile: Tile) -> tuple[Index, Index]:
     """[first, last) of the rows of tiles that hold a live score."""
     count, side = -(-band.rows // tile.block_q), tile.block_q

@@ -120,7 +120,7 @@ def _first_fastest(shape: list[int] | tuple[int, ...]) -> Iterator[tuple[int, ..
 
 
 def parse_target(text: str, hardware: Hardware | None = None) -> Target:
-    """A target by name. `hardware` replaces the profile that the name stands for, for example by a measured profile.
+    """A target by name. `hardware` replaces the profile of that name, for example by a measured profile.
 
     A single number is the cloud's shape with that number of chips (`v5e:16` is `v5e:4x4`), or a number of GPUs, which
     must be a multiple of a node where it is larger than one.

@@ -28,7 +28,7 @@ def profile_files(path: Path) -> list[Path]:
     """The profile's files, one per process: a single file, or the files of the newest run in a folder.
 
     Raises:
-        BadInput: there are none.
+        BadInput: the path has no profile.
     """
     if os.path.isfile(path):
         return [path]

@@ -109,7 +109,7 @@ def series_rows(series: Series) -> list[tuple[str, ...]]:
 
 
 def last_change(series: Series) -> str:
-    """The last change in short, or that there is none."""
+    """The last change in short: none, or n/a where the series has too few runs."""
     if series.changes:
         change = series.changes[-1]
         return f"{change_size(change, series)} since {commit_or_run(series.points[change.at].run)}"

@@ -57,8 +57,8 @@ def git_commit() -> str | None:
 
 
 def warnings() -> list[str]:
-    """Warnings about programs that would disturb measurements on this machine now. A measurement has its own
-    observations (`noise`)."""
+    """Warnings about programs that would disturb measurements on this machine now. A run does not need them, because
+    each measurement has the disturbances of its own samples (`noise`)."""
     found = list[str]()
     available = len(cores())
     if os.getloadavg()[0] > BUSY_SHARE * available and (busy := busy_cores()) > BUSY_SHARE * available:

@@ -203,7 +203,7 @@ def newest_run(folder: Path) -> Path:
     """The run.json under `folder` that was written last.
 
     Raises:
-        BadInput: there is none.
+        BadInput: the folder has no run.
     """
     runs = sorted(folder.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     if not runs:

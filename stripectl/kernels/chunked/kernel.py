@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core.layout import UNBOUNDED, WHOLE, MaskBlock, Tile
-from stripectl.core.mask_tiles import column_tiles, is_live, quotient, row_tiles
+from stripectl.core.mask_tiles import column_tiles, is_live, quotient_and_remainder, row_tiles
+from stripectl.kernels.xla.kernel import start_options
 
 EMPTY = 0.0  # linear attention has no maximum of scores
 
@@ -57,7 +58,7 @@ def advance_state(state, own, rate, rows):
 
 def block(x, at, size):
     """`size` heads and rows that begin at (batch, head, row)."""
-    return lax.dynamic_slice(x, (*at, 0), (1, *size, x.shape[3]), allow_negative_indices=False)[0]
+    return lax.dynamic_slice(x, (*at, 0), (1, *size, x.shape[3]), **start_options())[0]
 
 
 def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
@@ -68,11 +69,10 @@ def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
 
     def head(index, out):
-        each = quotient(index, len(bands))
-        row, col, high = lax.dynamic_index_in_dim(table, index - each * len(bands), keepdims=False)
+        head_of_batch, r = quotient_and_remainder(index, len(bands))
+        b, n = quotient_and_remainder(head_of_batch, heads)
+        row, col, high = lax.dynamic_index_in_dim(table, r, keepdims=False)
         band = MaskBlock(row, col, rows, cols, jnp.int32(-UNBOUNDED), high)
-        b = quotient(each, heads)
-        n = each - b * heads
         rate = lax.dynamic_index_in_dim(rates_K, n, keepdims=False)
         visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, b, n, rate)
         first, last = row_tiles(band, tile)
@@ -117,7 +117,7 @@ def visit_row(arrays, band, tile, b, n, rate, i, carry):
     out_GTE = out_GTE + state_output(q_GTH, state) * jnp.where(query >= row, decay_of(rate, since), 0)[:, None]
     with jax.named_scope("boundary_tile"):
         out_GTE = lax.fori_loop(c, d, multiply, out_GTE)
-    return lax.dynamic_update_slice(out, out_GTE[None], (*at, 0)), state, known
+    return lax.dynamic_update_slice(out, out_GTE[None], (*at, 0), **start_options()), state, known
 
 
 def reverse(band, rows, cols):

@@ -136,7 +136,7 @@ class ForwardRow(NamedTuple):
         return jnp.where(first_lane, column(self.summed[...]), 0)
 
     def end(self, group: int) -> None:
-        """Store the state after the last tile of the row; the group has so many query heads."""
+        """Store the state after the last tile of the row; `group` is its number of query heads."""
 
         @pl.when(self.entry & ENDS != 0)
         def store():

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core.layout import MaskBlock, Tile
-from stripectl.core.mask_tiles import column_tiles, is_live, quotient, row_tiles
+from stripectl.core.mask_tiles import column_tiles, is_live, quotient, quotient_and_remainder, row_tiles
 from stripectl.kernels.xla.power_of_two import power_of_two
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
@@ -115,16 +115,15 @@ def visit_tiles(bands, tile, heads, visit_rows, state):
     rows, cols = bands[0].rows, bands[0].cols
     tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.low, b.high)]) for b in bands])
-    every = table, jax.tree.map(lambda *each: jnp.stack(each), *(b.limits for b in bands))
+    blocks = table, jax.tree.map(lambda *each: jnp.stack(each), *(b.limits for b in bands))
 
     def rectangle(r, state):
-        (row, col, low, high), own = jax.tree.map(partial(lax.dynamic_index_in_dim, index=r, keepdims=False), every)
+        (row, col, low, high), own = jax.tree.map(partial(lax.dynamic_index_in_dim, index=r, keepdims=False), blocks)
         band = MaskBlock(row, col, rows, cols, low, high, own)
         first, last = row_tiles(band, tile)
 
         def head(index, state):
-            b = quotient(index, heads[1])
-            body = partial(visit_rows, band, tile, b, index - b * heads[1])
+            body = partial(visit_rows, band, tile, *quotient_and_remainder(index, heads[1]))
             with jax.named_scope("tile_row"):
                 return lax.fori_loop(first, last, body, state)
 

@@ -114,7 +114,7 @@ class ChartGroup(TypedDict):
 
 
 class Section(TypedDict):
-    """A section of the page: its groups of charts, or in `absent` why there are none."""
+    """A section of the page: its groups of charts, or in `absent` the reason why it has no chart."""
 
     id: str
     nav: str
