@@ -16,7 +16,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 QUICK := -n auto --maxprocesses 4 --dist worksteal
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
 # Frameworks where a Python that MaxText takes is here.
-PART ?= browser compilers exactness faults hosts training ray full $(if $(FRAMEWORKS_PYTHON),frameworks)
+PART ?= browser compilers docs exactness faults hosts training ray full $(if $(FRAMEWORKS_PYTHON),frameworks)
 NEEDED = $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe) $(if $(filter frameworks,$(PART)),$(FRAMEWORKS)/made) \
   $(if $(filter ray,$(PART)),$(VENV)/ray)
 empty :=

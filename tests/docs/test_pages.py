@@ -78,7 +78,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("block", [block for block in RUNNABLE if block.language == "sh"], ids=lambda block: block.id)
+COMMANDS_OF_PAGES = [
+    pytest.param(block, marks=() if block.page == "README.md" else pytest.mark.docs, id=block.id)
+    for block in RUNNABLE
+    if block.language == "sh"
+]
+
+
+@pytest.mark.parametrize("block", COMMANDS_OF_PAGES)
 def test_a_block_of_commands_runs(block: Block, folder: Path, capsys: pytest.CaptureFixture) -> None:
     for line in commands_of(block):
         program, *words = shlex.split(line)
@@ -88,6 +95,7 @@ def test_a_block_of_commands_runs(block: Block, folder: Path, capsys: pytest.Cap
         assert not done.value.code, f"{line}: {capsys.readouterr().err}"
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", sorted({block.page for block in RUNNABLE if block.language == "python"}))
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, folder: Path) -> None:
     names: dict = {}

@@ -63,6 +63,7 @@ def code_of(site: dict[str, Page], *names: str) -> set[str]:
     return set().union(*(site[f"reference/{name}.html"].code for name in names))
 
 
+@pytest.mark.docs
 def test_every_name_is_on_its_reference_page(site: dict[str, Page]) -> None:
     assert code_of(site, "schemes") >= {*schemes.names()}
     assert code_of(site, "layouts") >= {*layouts.names()}
@@ -84,6 +85,7 @@ def every_option() -> Iterator[tuple[str, str]]:
                 yield from ((name, spelled) for spelled in (*option.opts, *option.secondary_opts))
 
 
+@pytest.mark.docs
 def test_every_command_and_option_is_on_the_page_of_commands(site: dict[str, Page]) -> None:
     page = site["reference/commands.html"]
     anchors = {
@@ -93,6 +95,7 @@ def test_every_command_and_option_is_on_the_page_of_commands(site: dict[str, Pag
     assert {f"command-{name}" for name in COMMANDS} <= page.anchors
 
 
+@pytest.mark.docs
 def test_every_exit_code_is_on_its_page(site: dict[str, Page]) -> None:
     text = " ".join(" ".join(site["reference/exit-codes-and-limits.html"].text).split())
     codes = {0, 4, 130, StripectlError.exit_code, *(each.exit_code for each in StripectlError.__subclasses__())}
@@ -100,6 +103,7 @@ def test_every_exit_code_is_on_its_page(site: dict[str, Page]) -> None:
     assert all(re.search(rf" {code} [A-Z]", table) for code in codes)
 
 
+@pytest.mark.docs
 def test_links_and_anchors_resolve(site: dict[str, Page]) -> None:
     broken = []
     for name, page in site.items():
@@ -113,6 +117,7 @@ def test_links_and_anchors_resolve(site: dict[str, Page]) -> None:
     assert not broken
 
 
+@pytest.mark.docs
 def test_no_page_loads_anything_from_elsewhere(site: dict[str, Page]) -> None:
     assert not {each for page in site.values() for each in page.loaded if "//" in each}
 

@@ -36,6 +36,8 @@ from tests.support.exact import (
     ROWS,
     check,
     covering,
+    each_choice,
+    few_devices,
     in_parts,
     legal,
     meshes,
@@ -117,7 +119,10 @@ COVERED = set(COVER)
 WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in EVERY if case.scheme in STATES and case not in COVERED]
 
 
-QUICK = [pytest.param(case, marks=marks) for case, marks in in_parts(COVER)]
+QUICK = [
+    pytest.param(case, marks=marks)
+    for case, marks in in_parts(COVER, lambda case: each_choice(case._replace(mesh=case.scheme)), few_devices)
+]
 
 
 @pytest.mark.parametrize("case", [*QUICK, *WHOLE], ids=str)

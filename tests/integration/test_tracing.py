@@ -56,7 +56,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     done = stripectl(
         *("bench", "--target", "cpu:2", "--seqlen", "2k", *SMALL, "--layout", "contiguous,striped", "--profile"),
         *("--method", "measured"),
-        *("--time-budget", "10s", "--min-samples", "1", "--output", str(out)),
+        *("--time-budget", "3s", "--min-samples", "1", "--output", str(out)),
     )
     assert done.returncode == 0, done.stderr
     assert f"xprof --logdir {out / 'profiles'}" in done.stdout

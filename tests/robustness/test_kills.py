@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 SEED = 20261122
-KILLS = [10, pytest.param(50, marks=pytest.mark.full)]  # of the command, and of workers
+KILLS = [5, pytest.param(50, marks=pytest.mark.full)]  # of the command, and of workers
 TUNINGS = [2, pytest.param(6, marks=pytest.mark.full)]
 STRIPECTL = [sys.executable, "-m", "stripectl"]
 SHAPE = ["--heads", "1", "--head-dim", "16", "--seqlen", "256,512,1k", "--tile", "64", "--pass", "forward"]
