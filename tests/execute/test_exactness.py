@@ -16,12 +16,25 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
-from tests.support.exact import DEVICES, Case, catalogue, check, in_parts, legal, methods_of_case, on_devices
+from tests.support.exact import (
+    DEVICES,
+    Case,
+    catalogue,
+    check,
+    few_devices,
+    in_parts,
+    legal,
+    methods_of_case,
+    on_devices,
+)
 
 COVER, PRODUCT = catalogue(schemes.names())
 COVERED = set(COVER)
 OTHERS = [(case, pytest.mark.full) for case in PRODUCT if case not in COVERED]
-CASES = [pytest.param(case, marks=marks) for case, marks in [*in_parts(COVER, methods_of_case), *OTHERS]]
+CASES = [
+    pytest.param(case, marks=marks)
+    for case, marks in [*in_parts(COVER, methods_of_case, lambda case: few_devices(case) * case.unroll), *OTHERS]
+]
 WORK = Workload(seq_len=192, batch=2, heads=8, kv_heads=4, head_dim=16, dtype="float32", passes="forward-backward")
 
 

@@ -20,7 +20,7 @@ from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import check, on_devices
 
 SOFTMAX = [name for name in schemes.names() if {"softmax", "scores"} & {*schemes[name].kernel_families}]
-QUICK = ("ring", "ulysses", "rsa")
+QUICK = ("ring", "ulysses")
 SIZES = {"larger": (24, 16), "smaller": (16, 40)}  # head_dim, v_head_dim
 
 

@@ -31,7 +31,7 @@ from tests.cli.test_cli import ON_PAPER, run
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 STRIPECTL = [sys.executable, "-m", "stripectl"]
-KILLS = 200
+KILLS = 100
 
 
 @pytest.fixture(autouse=True)

@@ -130,7 +130,10 @@ def pairs_of_case(case: Any) -> set[Hashable]:
 
 
 def methods_of_case(case: Case) -> set[Hashable]:
-    """What a scheme's program is made of meets each other; of the rest each choice once."""
+    """What a scheme's program is made of meets each other, on several devices where it has axes; of the rest each
+    choice once."""
+    if case.plan.devices == 1 and schemes[case.scheme].axes:
+        return set()
     return pairs((case.scheme, case.layout, case.dtype, case.passes)) | each_choice(
         case._replace(mesh=str(case.plan.devices))
     )
@@ -160,8 +163,9 @@ def each_choice(case: Sequence[Hashable]) -> set[Hashable]:
 
 
 def few_devices(case: Any) -> int:
-    """A cost for `in_parts`: two devices before more, and one last, because it sends nothing."""
-    return DEVICES + 1 if case.plan.devices == 1 else case.plan.devices
+    """A cost for `in_parts`: three devices before more; then two, where both directions of a ring are one; and one."""
+    devices = case.plan.devices
+    return devices if devices > 2 else DEVICES + 3 - devices
 
 
 def in_parts(
