@@ -7,7 +7,7 @@
     pandas.DataFrame(run.rows())
 
 Options have the names of the command line's, with underscores: `kv_heads=8`, `pass_="step"`. A text means the same as
-on the command line; a list stands for a comma-separated text, or for a repeated option. JAX is not imported here:
+on the command line; a list means the same as a comma-separated text or a repeated option. JAX is not imported here:
 devices belong to workers.
 """
 

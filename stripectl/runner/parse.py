@@ -262,8 +262,8 @@ def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict
 
 
 def parse_plans(options: RequestOptions, linear: Mapping[str, str]) -> tuple[list[Plan], bool]:
-    """(the plans named one by one, or the grid of the other options; whether plans without a mesh stand for all
-    meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
+    """(the plans named one by one, or the grid of the other options; whether plans without a mesh get every
+    mesh). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
     of inference, or the others; without --kernel it is the scheme's own.
 
     Raises:

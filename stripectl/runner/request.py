@@ -69,11 +69,11 @@ class Request:
         return replace(self, workloads=workloads, default_dtype=False, default_size=False)
 
     def with_meshes(self, plan: Plan, place: LocalTarget) -> list[Plan]:
-        """The plan with every requested mesh; a plan without a mesh stands for the default mesh."""
+        """The plan with every requested mesh; a plan without a mesh has the default mesh."""
         return list(every_mesh(plan, place.target.devices)) if self.every_mesh and plan.mesh is None else [plan]
 
     def with_tiles(self, plan: Plan, workload: Workload, place: LocalTarget) -> list[Plan]:
-        """A plan on its mesh with every requested tile; a plan without a tile stands for the default tile."""
+        """A plan on its mesh with every requested tile; a plan without a tile has the default tile."""
         hardware = place.target.hardware
         if not self.every_tile or plan.tile or why_refused(plan, workload, hardware, place.target.devices):
             return [plan]

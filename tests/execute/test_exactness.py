@@ -21,7 +21,7 @@ from tests.support.exact import (
     Case,
     catalogue,
     check,
-    few_devices,
+    device_cost,
     in_parts,
     legal,
     methods_of_case,
@@ -33,7 +33,7 @@ COVERED = set(COVER)
 OTHERS = [(case, pytest.mark.full) for case in PRODUCT if case not in COVERED]
 CASES = [
     pytest.param(case, marks=marks)
-    for case, marks in [*in_parts(COVER, methods_of_case, lambda case: few_devices(case) * case.unroll), *OTHERS]
+    for case, marks in [*in_parts(COVER, methods_of_case, lambda case: device_cost(case) * case.unroll), *OTHERS]
 ]
 WORK = Workload(seq_len=192, batch=2, heads=8, kv_heads=4, head_dim=16, dtype="float32", passes="forward-backward")
 

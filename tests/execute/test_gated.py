@@ -28,7 +28,7 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
-from tests.support.exact import DEVICES, covering, few_devices, in_parts, relative_errors
+from tests.support.exact import DEVICES, covering, device_cost, in_parts, relative_errors
 
 NAMES = recurrences.names()
 SEND_STATES = [name for name in schemes.names() if schemes[name].sends_states]
@@ -119,7 +119,7 @@ def held(case: Case) -> set:
 
 QUICK = [  # the longest sequences take a minute per case, so they are in the product
     pytest.param(case, marks=pytest.mark.full if marks and case.seq_len else marks)
-    for case, marks in in_parts(covering(EVERY, held), lambda case: {*case[:2], case.dtype}, few_devices)
+    for case, marks in in_parts(covering(EVERY, held), lambda case: {*case[:2], case.dtype}, device_cost)
 ]
 WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in EVERY if case not in {each.values[0] for each in QUICK}]
 

@@ -36,8 +36,8 @@ from tests.support.exact import (
     ROWS,
     check,
     covering,
+    device_cost,
     each_choice,
-    few_devices,
     in_parts,
     legal,
     meshes,
@@ -121,7 +121,7 @@ WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in EVERY if case.sc
 
 QUICK = [
     pytest.param(case, marks=marks)
-    for case, marks in in_parts(COVER, lambda case: each_choice(case._replace(mesh=case.scheme)), few_devices)
+    for case, marks in in_parts(COVER, lambda case: each_choice(case._replace(mesh=case.scheme)), device_cost)
 ]
 
 

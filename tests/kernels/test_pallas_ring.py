@@ -46,7 +46,7 @@ def work_of(case: tuple) -> int:
 
 
 def choices_of_case(case: tuple) -> set:
-    """None of a ring of 4, which is interpreted for ten seconds."""
+    """Every choice of a case; none of a ring of four, whose programs are interpreted for ten seconds."""
     return set() if "ring=4" in case else each_choice(case)
 
 

@@ -31,7 +31,7 @@ from tests.cli.test_cli import ON_PAPER, run
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 STRIPECTL = [sys.executable, "-m", "stripectl"]
-KILLS = 100
+KILLS = [100, pytest.param(1000, marks=pytest.mark.full)]
 
 
 @pytest.fixture(autouse=True)
@@ -395,10 +395,11 @@ print(len(found))
 """
 
 
-def test_a_writer_killed_at_any_moment_loses_nothing_that_it_kept() -> None:
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_writer_killed_at_any_moment_loses_nothing_that_it_kept(kills: int) -> None:
     seed = 20261122
     folder = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", WRITER, str(seed), str(KILLS), folder], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", WRITER, str(seed), str(kills), folder], capture_output=True, text=True)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     assert int(done.stdout) == 12
 

@@ -162,8 +162,9 @@ def each_choice(case: Sequence[Hashable]) -> set[Hashable]:
     return set(enumerate(case))
 
 
-def few_devices(case: Any) -> int:
-    """A cost for `in_parts`: three devices before more; then two, where both directions of a ring are one; and one."""
+def device_cost(case: Any) -> int:
+    """A cost for `in_parts`: the number of devices. Two and one cost more than eight, because a ring of two has one
+    direction, and a single device sends nothing."""
     devices = case.plan.devices
     return devices if devices > 2 else DEVICES + 3 - devices
 

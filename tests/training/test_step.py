@@ -114,8 +114,6 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
 
 HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/xla/512"
 SWITCHES = {layout: HYBRID.replace("all_gather", f"all_gather/{layout}") for layout in ("zigzag", "striped")}
-
-
 HYBRID_STEP = replace(step(), layers=4, attention="LLLS", decay="tnl")
 
 
@@ -284,9 +282,10 @@ def here(tmp_path: Path, monkeypatch) -> Path:
 
 
 @pytest.mark.training
-def test_a_step_runs_on_two_processes_with_few_layers(here: Path) -> None:
+@pytest.mark.parametrize("layout", ["zigzag", pytest.param("striped", marks=pytest.mark.full)])
+def test_a_step_runs_on_two_processes_with_few_layers(here: Path, layout: str) -> None:
     what = ["--target", "cpu:2", "--method", "measured", "--pass", "step", "--model", "tiny.yaml", "--seqlen", "512"]
-    code, found = bench(*what, "--layout", "zigzag", "--tile", "64", "--time-budget", "4s", "--min-samples", "3")
+    code, found = bench(*what, "--layout", layout, "--tile", "64", "--time-budget", "4s", "--min-samples", "3")
     (m,) = found
     assert code == 0 and m.status == "ok"
     assert m.check and m.check.max_rel_error <= m.check.tolerance
