@@ -45,7 +45,7 @@ def batches(text: np.ndarray, steps: int) -> list[np.ndarray]:
 
 def with_attention(attention: str) -> Model:
     """The model with such layers, linear ones with the decays of TransNormerLLM: a letter a layer, or two alike."""
-    linear = {"attention": attention, "decay": "tnl", "layers": 2 if attention == "linear" else len(attention)}
+    linear = {"attention": attention, "decay": "per-head", "layers": 2 if attention == "linear" else len(attention)}
     return MODEL if attention == "softmax" else replace(MODEL, **linear)
 
 

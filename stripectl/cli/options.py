@@ -55,7 +55,7 @@ WORKLOAD = (
     ),
     click.option(
         "--decay",
-        help="Decay per token of linear attention's state: 0.99, or tnl for TransNormerLLM's. [default: the model's]",
+        help="Decay per token of linear attention: 0.99, or per-head for TransNormerLLM's. [default: the model's]",
     ),
     click.option(
         "--feature-map",

@@ -13,7 +13,7 @@ from stripectl.util.json import is_list, is_mapping
 ATTENTIONS = ("softmax", "linear")
 LAYERS = {"S": "softmax", "L": "linear"}  # one letter per layer, for a model with both kinds: `LLLS`
 FEATURES = ("none", "elu")  # the feature map of linear attention: queries and keys unchanged, or 1 + elu(x)
-TNL = "tnl"  # the decays of TransNormerLLM, one per head
+PER_HEAD = "per-head"  # the decays of TransNormerLLM
 CONSTANT = "decay"  # the recurrence with a constant gate per head, which the field `decay` names
 MAX_CONVOLVED = 64  # tokens of a short convolution
 MAX_LINEAR_SIZE = 2**16  # heads, and elements of a head
@@ -119,19 +119,19 @@ def kernel_family(attention: str, recurrence: str) -> str:
 
 
 def parse_decay(text: object, heads: int) -> np.ndarray:
-    """The logarithm of the decay per token, float64 (heads,), from a number in (0, 1], or from `tnl`: head h of H,
+    """The logarithm of the decay per token, float64 (heads,), from a number in (0, 1], or from `per-head`: head h of H,
     counted from 1, keeps exp(-2^(-8 h / H)) per token (the first layer of TransNormerLLM as released, Qin et al. 2023,
     arXiv:2307.14995).
 
     Raises:
         BadInput: not a decay.
     """
-    if text == TNL:
+    if text == PER_HEAD:
         return -(2.0 ** (-8 * np.arange(1, heads + 1) / heads))
     try:
         kept = float(text) if isinstance(text, str) else 0.0
     except ValueError:
         kept = 0.0
     if not 0 < kept <= 1:
-        raise BadInput(f"{text!r} is not a decay. Write the factor per token, such as 0.99 or 1, or {TNL}.")
+        raise BadInput(f"{text!r} is not a decay. Write the factor per token, such as 0.99 or 1, or {PER_HEAD}.")
     return np.full(heads, np.log(kept))

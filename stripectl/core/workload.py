@@ -16,6 +16,7 @@ from stripectl.core.linear_attention import (
     CONSTANT,
     FEATURES,
     LINEAR,
+    PER_HEAD,
     LinearHeads,
     check_linear,
     kernel_family,
@@ -53,10 +54,10 @@ class Workload:
     `heads` query heads share `kv_heads` key/value heads in equal groups. Values and the output have heads of
     `v_head_dim` elements where that is not `head_dim`, the size of queries and keys (DeepSeek-V3: 128 and 192).
     `attention` is `softmax` or `linear`. With `linear`, `recurrence` is the rule by which a token changes a state.
-    With the constant rule (`decay`), `decay` is the factor by which a state decays per token (`1`, `0.99`, or `tnl`
-    for TransNormerLLM's decays) and `features` is the map of queries and keys. With the others, each of the `heads`
-    of values has a state, and equal groups of them share `key_heads` heads of queries and keys. A step may have a
-    pattern of both kinds, one letter per layer, which repeats: `LLLS`; `linear_heads` are the heads of its linear
+    With the constant rule (`decay`), `decay` is the factor by which a state decays per token (`1`, `0.99`, or
+    `per-head` for TransNormerLLM's decays) and `features` is the map of queries and keys. With the others, each of the
+    `heads` of values has a state, and equal groups of them share `key_heads` heads of queries and keys. A step may have
+    a pattern of both kinds, one letter per layer, which repeats: `LLLS`; `linear_heads` are the heads of its linear
     layers, where they are different; `d_conv` is the number of tokens of their short convolutions, which only a step
     has. `query_len` queries at the end of `seq_len` keys are the new queries of an inference with a cached prefix;
     None means all. `documents` are the lengths of the documents that are packed in the sequence, repeated until it is
@@ -312,6 +313,8 @@ class Workload:
             known["documents"] = tuple(documents)
         if (heads := known.get("linear_heads")) is not None:
             known["linear_heads"] = LinearHeads.of(heads)
+        if known.get("decay") == "tnl":  # its name in schema `stripectl.run/1`
+            known["decay"] = PER_HEAD
         return cls(**known)
 
 

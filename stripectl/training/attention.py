@@ -60,7 +60,8 @@ def sequence_parallel_attention(
         documents: int32 (batch, documents), where several documents are packed in a sequence: the position at which
             each begins, ascending from 0, padded with the sequence's length. A query sees only the keys of its own
             document. Sharded like the batch, with a copy on every device of a sequence.
-        decay: for linear attention, the factor by which a state decays per token: a number, or `tnl`, one per head.
+        decay: for linear attention, the factor by which a state decays per token: a number, or `per-head` for
+            the decays of TransNormerLLM.
         features: for linear attention, the map of queries and keys: `none`, or `elu` (1 + elu).
         recurrence: for linear attention, the rule of a plan with the kernel `gated`: `gdn`, `kda`, `mamba2`, `gla` or
             `deltanet`. Queries and keys then have the same heads, and values may have more, in equal groups.

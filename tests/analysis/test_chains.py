@@ -13,7 +13,9 @@ from stripectl.util.units import nbytes
 
 def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path, capsys) -> None:
     """At 2k there is nothing to hide seven hops behind, and a gather goes both ways round; at 1M both are short."""
-    words = "--scheme lasp,lasp2 --decay tnl --seqlen 2k,1M --pass forward --target v5e:2x4 --method simulated --quiet"
+    words = (
+        "--scheme lasp,lasp2 --decay per-head --seqlen 2k,1M --pass forward --target v5e:2x4 --method simulated --quiet"
+    )
     with pytest.raises(SystemExit) as done:
         main(["bench", *words.split(), "--output", str(tmp_path / "run")])
     assert done.value.code == 0

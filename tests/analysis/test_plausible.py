@@ -140,7 +140,7 @@ def linear_plans(draw: st.DrawFn) -> tuple[str, str, Workload]:
         passes=draw(st.sampled_from(["forward", "forward-backward"])),
         attention="linear",
         recurrence=recurrence,
-        decay="tnl" if recurrence == CONSTANT else "1",
+        decay="per-head" if recurrence == CONSTANT else "1",
     )
     kernel = "pallas_chunked" if recurrence == CONSTANT else "pallas_gated"
     axis, tile = "ulysses" if scheme == "ulysses" else "ring", draw(st.sampled_from(["64", "128"]))

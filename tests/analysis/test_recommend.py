@@ -473,13 +473,13 @@ def test_plans_of_a_hybrid_are_told_apart_by_the_layout_of_their_softmax_layers(
 def test_a_model_whose_heads_are_replaced_lends_its_attention() -> None:
     words = shlex.split("--plan ring@ring=8 --kernel chunked --model tnl-1b --heads 8 --seqlen 64k --pass forward")
     (work,) = parse_request(RequestOptions.of(command.make_context("bench", words).params)).workloads
-    assert (work.attention, work.decay, work.heads, work.model) == ("linear", "tnl", 8, None)
+    assert (work.attention, work.decay, work.heads, work.model) == ("linear", "per-head", 8, None)
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        "--plan lasp@ring=8 --seqlen 64k --model 1b --pass step --attention LLLS --decay tnl --layers 8",
+        "--plan lasp@ring=8 --seqlen 64k --model 1b --pass step --attention LLLS --decay per-head --layers 8",
         "--plan ring@ring=8 --seqlen 64k --model tnl-1b --pass step --attention softmax",
         "--plan lasp2@ring=8 --seqlen 64k --model linear-llama-1b-hybrid --pass step --batch 2",
         "--plan lasp@ring=8 --seqlen 64k --heads 8 --head-dim 8 --feature-map elu --decay 0.9 --pass forward",

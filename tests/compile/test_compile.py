@@ -162,7 +162,7 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
 @needs
 def test_a_tpu_hides_every_hop_of_a_chain_of_states_and_no_gather(compilers: CompilerPool) -> None:
     target = parse_target("v5e:2x4")
-    linear = replace(workload(BOTH), attention="linear", decay="tnl")
+    linear = replace(workload(BOTH), attention="linear", decay="per-head")
     sent = {}
     for name in ("lasp", "lasp2"):
         request = Request(workloads=[linear], plans=[parse_plan(f"{name}@ring=8,tile=256")])

@@ -47,11 +47,12 @@ SHAPE: dict[str, Any] = {"seq_len": 64, "heads": 4, "kv_heads": 4, "head_dim": 1
 
 
 def test_a_pattern_is_of_layers_again_and_again() -> None:
-    work = Workload(**SHAPE, **SIZES, passes="step", attention="LLLS", decay="tnl", features="elu")
+    work = Workload(**SHAPE, **SIZES, passes="step", attention="LLLS", decay="per-head", features="elu")
     assert work.kinds == {"linear": 6, "softmax": 2}
     assert Workload.from_json(work.to_json()) == work and work.sizes.attention == "LLLS"
+    assert Workload.from_json(work.to_json() | {"decay": "tnl"}) == work  # as runs of schema 1 have it
     linear, softmax = work.with_attention("linear"), work.with_attention("softmax")
-    assert (linear.kinds, linear.decay) == ({"linear": 8}, "tnl")
+    assert (linear.kinds, linear.decay) == ({"linear": 8}, "per-head")
     assert (softmax.kinds, softmax.decay, softmax.features) == ({"softmax": 8}, "1", "none")
     assert work.flops == pytest.approx((6 * linear.flops + 2 * softmax.flops) / 8)
 
@@ -63,7 +64,7 @@ def test_a_pattern_is_of_layers_again_and_again() -> None:
         ({"attention": "LLS", "passes": "step", **SIZES}, "Try --layers 9"),
         ({"attention": "LLX"}, "one letter per layer"),
         ({"attention": "LL"}, "one letter per layer"),
-        ({"attention": "softmax", "decay": "tnl"}, "Add --attention linear"),
+        ({"attention": "softmax", "decay": "per-head"}, "Add --attention linear"),
         ({"attention": "linear", "features": "relu"}, "unknown feature map"),
     ],
 )
@@ -74,7 +75,7 @@ def test_attentions_that_are_refused(change: dict, why: str) -> None:
 
 def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
     hybrid = Model.load("linear-llama-1b-hybrid")
-    assert (hybrid.attention, Model.load("tnl-1b").decay, Model.load("1b").attention) == ("LLLS", "tnl", "softmax")
+    assert (hybrid.attention, Model.load("tnl-1b").decay, Model.load("1b").attention) == ("LLLS", "per-head", "softmax")
     own = tmp_path / "own.yaml"
     sizes = "".join(f"{name}: {size}\n" for name, size in {**SHAPE, **SIZES}.items() if name != "seq_len")
     own.write_text(f"{sizes}attention: LLS\n")

@@ -51,7 +51,7 @@ NAMES = [
     for name in schemes.names()
     if "linear" in schemes[name].kernel_families and schemes[name].query_sharding == "all"
 ]
-DECAYS, FEATURES, KV_HEADS = ("1", "0.9", "tnl"), ("none", "elu"), (HEADS, 2, 1)
+DECAYS, FEATURES, KV_HEADS = ("1", "0.9", "per-head"), ("none", "elu"), (HEADS, 2, 1)
 TILES = ("8x8", "10x7", "24x48")  # a chunk that divides a shard, one that does not, one that is no square
 
 

@@ -37,23 +37,23 @@ def workload(plan: Plan, **change) -> Workload:
 
 
 QUICK = [
-    ("lasp/contiguous@ring=4,tile=16", {"decay": "tnl"}),  # parts of the heads, of which some are empty
+    ("lasp/contiguous@ring=4,tile=16", {"decay": "per-head"}),  # parts of the heads, of which some are empty
 ]
 CASES = [
     ("ring/zigzag@ring=2,tile=16", {"kv_heads": 2, "dtype": "bfloat16"}),  # squares of all three kinds
     ("memory_efficient/contiguous@tile=32", {"decay": "0.9", "batch": 2}),  # padded to whole chunks
     ("lasp/contiguous@ring=3,tile=32", {"decay": "0.9", "kv_heads": 1, "batch": 3}),
     ("lasp/contiguous@ring=3,tile=16", {"mask": "full"}),
-    ("lasp2/contiguous@ring=2,data=2,tile=48", {"decay": "tnl", "batch": 2, "dtype": "bfloat16"}),
-    ("lasp2/contiguous@ring=2,tensor=2,tile=16", {"decay": "tnl", "features": "elu"}),
-    ("linear_scan/contiguous@ring=4,tile=16,states=recomputed", {"decay": "tnl"}),
+    ("lasp2/contiguous@ring=2,data=2,tile=48", {"decay": "per-head", "batch": 2, "dtype": "bfloat16"}),
+    ("lasp2/contiguous@ring=2,tensor=2,tile=16", {"decay": "per-head", "features": "elu"}),
+    ("linear_scan/contiguous@ring=4,tile=16,states=recomputed", {"decay": "per-head"}),
     ("ring/contiguous@ring=3,tile=16", {"decay": "0.9", "kv_heads": 2}),
     ("ring/striped@ring=3,tile=16", {}),
     ("ring/zigzag@ring=2,tile=16", {"mask": "full"}),
     ("bidirectional/striped@ring=2,tile=16", {}),
-    ("all_gather/contiguous@ring=2,tile=16,parts=3", {"decay": "tnl"}),
+    ("all_gather/contiguous@ring=2,tile=16,parts=3", {"decay": "per-head"}),
     ("all_gather/striped@ring=2,tile=16,parts=3", {"kv_heads": 2}),
-    ("ulysses/contiguous@ulysses=2,tile=16", {"decay": "tnl", "kv_heads": 2, "dtype": "bfloat16"}),
+    ("ulysses/contiguous@ulysses=2,tile=16", {"decay": "per-head", "kv_heads": 2, "dtype": "bfloat16"}),
 ]
 
 
@@ -77,7 +77,7 @@ def test_states_alone_are_sent_as_with_chunked(scheme: str) -> None:
     sent = []
     for kernel, seq_len in (("pallas_chunked", 2**10), ("pallas_chunked", 2**12), ("chunked", 2**12)):
         plan = parse_plan(f"{scheme}/contiguous/{kernel}@ring=4,tile=64")
-        work = workload(plan, seq_len=seq_len, decay="tnl", dtype="bfloat16")
+        work = workload(plan, seq_len=seq_len, decay="per-head", dtype="bfloat16")
         sent.append(jaxpr_bytes(PlanProgram(work, plan, jax.devices())))
         assert sent[-1] == simulate(work, plan, COUNTING).sent
     assert sent[0] == sent[1] == sent[2] and sum(sent[0].values()) > 0
@@ -126,7 +126,7 @@ def test_refusals_have_reasons(kind: str, text: str, change: dict, why: str | No
 )
 def test_it_is_the_usual_kernel_of_tpus_where_it_runs(rows: int, kernel: str, tile: Tile) -> None:
     plan, place = parse_plan("lasp2@ring=4"), LocalTarget(parse_target("v5e:2x2"))
-    work = workload(plan, seq_len=4 * rows, decay="tnl")
+    work = workload(plan, seq_len=4 * rows, decay="per-head")
     request = Request(workloads=[work], plans=[plan], default_kernel=True)
     usual = request.with_mesh_and_kernel(plan, work, place)
     assert usual.kernel == kernel

@@ -284,7 +284,10 @@ def numbered(first: int, last: int) -> str:
 
 BAD_OPTIONS = {
     "heads": (["--heads", str(2**30)], "heads must be an integer from 1 to 65536"),
-    "heads of linear attention": (["--heads", str(2**30), "--attention", "linear", "--decay", "tnl"], "heads must be"),
+    "heads of linear attention": (
+        ["--heads", str(2**30), "--attention", "linear", "--decay", "per-head"],
+        "heads must be",
+    ),
     "flags": ([w for at in range(9) for w in ("--xla-flag", f"f{at}={numbered(0, 10)}")], "a grid of 1,000,000,000"),
     "tiles": (["--tile", numbered(1, 20_000)], "a grid of 19,999"),
     "unrolling": (["--unroll", numbered(1, 20_000)], "a grid of 19,999"),

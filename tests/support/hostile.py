@@ -74,7 +74,7 @@ PIECES = (
         "1024",
         "sliding:",
     ),
-    *("1000000", "1000000000", "9" * 20, "0", "tnl", "LLLS", "0.99", "%", "m", "s", "G"),
+    *("1000000", "1000000000", "9" * 20, "0", "per-head", "LLLS", "0.99", "%", "m", "s", "G"),
 )
 # What options may be given, by the name of their values, so that some of a random command line is sound.
 SOUND = {
@@ -102,7 +102,7 @@ SOUND = {
     "dtype": ("float32", "bfloat16", "all"),
     "mask": ("causal", "full", "sliding:4k", "all", "sliding:1"),
     "attention": ("linear", "softmax", "LLLS", "L" * 99 + "S"),
-    "decay": ("tnl", "0.9", "1e-300", "1"),
+    "decay": ("per-head", "0.9", "1e-300", "1"),
     "features": ("none", "elu"),
     "passes": ("forward", "step", "all", "forward-backward"),
     "xla_flags": ("a=1,2", "b=true", "=", "c="),

@@ -114,7 +114,7 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
 
 HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/xla/512"
 SWITCHES = {layout: HYBRID.replace("all_gather", f"all_gather/{layout}") for layout in ("zigzag", "striped")}
-HYBRID_STEP = replace(step(), layers=4, attention="LLLS", decay="tnl")
+HYBRID_STEP = replace(step(), layers=4, attention="LLLS", decay="per-head")
 
 
 @cache

@@ -24,7 +24,7 @@ from tests.execute.test_counts import transfers, walk
 from tests.support.exact import covering
 
 MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocabulary=56)
-LINEAR = replace(MODEL, attention="linear", decay="tnl")
+LINEAR = replace(MODEL, attention="linear", decay="per-head")
 HYBRID = replace(MODEL, layers=4, attention="LS", decay="0.9", features="elu")
 # Layers of a recurrence with heads of their own, beside softmax ones: more than one turn of a pattern, and a rest.
 GATED = replace(MODEL, layers=5, attention="LSLSL", recurrence="gdn", linear_heads=LinearHeads(4, 2, 8, 12), kv_heads=2)
@@ -254,8 +254,8 @@ def linear_attention(q, k, v, model: Model):
     """All pairs at once, each faded by the tokens between, and the output normed."""
     if model.features == "elu":
         q, k = (np.where(x > 0, 1 + x, np.exp(x)) for x in (q, k))
-    kept = np.full(model.kv_heads, float(model.decay) if model.decay != "tnl" else 0.0)
-    if model.decay == "tnl":
+    kept = np.full(model.kv_heads, float(model.decay) if model.decay != "per-head" else 0.0)
+    if model.decay == "per-head":
         kept = np.exp(-(2.0 ** (-8 * np.arange(1, model.kv_heads + 1) / model.kv_heads)))
     apart = np.subtract.outer(np.arange(len(q)), np.arange(len(q)))
     fade = np.repeat(kept, model.heads // model.kv_heads)[:, None, None] ** np.maximum(apart, 0) * (apart >= 0)
