@@ -40,11 +40,11 @@ BENCH = [
     "--min-samples",
     "3",
     "--time-budget",
-    "2m",
+    "20m",  # of which a busy machine spends minutes on processes
 ]
 TUNE = ["tune-tiles", "--target", "cpu:2", "--method", "measured", "--quiet", "--no-cache", "--strategy", "exhaustive"]
 TUNE += ["--heads", "2", "--head-dim", "16", "--seqlen", "1k", "--tile", "64,128,256", "--layout", "striped,zigzag"]
-TUNE += ["--pass", "forward", "--min-samples", "3", "--time-budget", "2m"]
+TUNE += ["--pass", "forward", "--min-samples", "3", "--time-budget", "20m"]
 
 
 def held(folder: Path) -> dict[tuple, Measurement]:
