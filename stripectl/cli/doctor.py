@@ -116,9 +116,10 @@ def command(as_json: bool) -> int:
         components = [each._asdict() for each in found]
         click.echo(json.dumps({"components": components, "warnings": warnings()}, indent=1))
     else:
+        width = max(len(each.name) for each in found) + 2
         for each in found:
             mend = f"   mend: {each.mend}" if each.mend else ""
-            click.echo(f"{each.name:26}{each.found or 'n/a'}{mend}")
+            click.echo(f"{each.name:{width}}{each.found or 'n/a'}{mend}")
         for warning in warnings():
             click.echo(f"warning: {warning}")
     return 3 if any(each.name == "jax" and each.mend for each in found) else 0

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from stripectl.cli.doctor import combination, compiler, failure_of, jax_findings
+from stripectl.cli.doctor import ComponentFinding, combination, command, compiler, failure_of, jax_findings
 from stripectl.compat import TESTED
 from stripectl.compile.toolchain import TOOLCHAINS, cuda_root
 from stripectl.results.environment import version
@@ -30,6 +31,13 @@ def test_all_that_the_tests_need_works_here() -> None:
         if "(private)" in name:
             assert each == {"name": name, "found": "as expected", "mend": None}
     assert len([name for name in found if "(private)" in name]) == 4
+
+
+def test_a_long_name_stays_apart_from_what_was_found(monkeypatch) -> None:
+    found = [ComponentFinding("jax", "0.12.0", None), ComponentFinding("x" * 40, "as expected", None)]
+    monkeypatch.setattr("stripectl.cli.doctor.component_findings", lambda say: found)
+    said = CliRunner().invoke(command, [], standalone_mode=False).output
+    assert "x" * 40 + "  as expected" in said and "jax" + " " * 39 + "0.12.0" in said
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=needs(kind)) for kind in TOOLCHAINS])
