@@ -16,7 +16,12 @@ from packaging.version import Version
 from stripectl.errors import Missing
 
 # Versions with which stripectl's tests have passed: (Python, JAX, libtpu), with the libtpu that JAX's extras pin.
-TESTED = (("3.11", "0.10.2", "0.0.42.1"), *((python, "0.12.0.1", "0.0.50.1") for python in ("3.12", "3.13", "3.14")))
+TESTED = (
+    ("3.11", "0.10.2", "0.0.42.1"),
+    ("3.12", "0.12.0.1", "0.0.50.1"),
+    ("3.13", "0.12.0.1", "0.0.50.1"),
+    ("3.14", "0.12.0.1", "0.0.50.1"),
+)
 
 
 class Splash(NamedTuple):

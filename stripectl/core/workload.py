@@ -16,7 +16,6 @@ from stripectl.core.linear_attention import (
     CONSTANT,
     FEATURES,
     LINEAR,
-    PER_HEAD,
     LinearHeads,
     check_linear,
     kernel_family,
@@ -313,8 +312,6 @@ class Workload:
             known["documents"] = tuple(documents)
         if (heads := known.get("linear_heads")) is not None:
             known["linear_heads"] = LinearHeads.of(heads)
-        if known.get("decay") == "tnl":  # its name in schema `stripectl.run/1`
-            known["decay"] = PER_HEAD
         return cls(**known)
 
 

@@ -84,7 +84,7 @@ class History:
         """Fail where there is no history.
 
         Raises:
-            BadInput: there is none.
+            BadInput: the history does not exist.
         """
         if not self._exists():
             raise BadInput(

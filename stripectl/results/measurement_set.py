@@ -76,7 +76,7 @@ def device_scaling_key(m: Measurement) -> tuple[Hashable, ...]:
 
 def with_speedups(measurements: Iterable[Measurement]) -> MeasurementSet:
     """Every measurement with its speed-up over the contiguous ring of the same workload, target, method and number of
-    devices (where there is none, over the first contiguous plan, else the first)."""
+    devices (without such a ring, over the first contiguous plan, else the first)."""
     measurements = list(measurements)
     baselines: dict[tuple[Hashable, ...], Measurement] = {}
 

@@ -144,5 +144,5 @@ class Recommendation:
         return self, *self.others
 
     def statement(self, name: str) -> Statement | None:
-        """The statement about one subject; None where there is none."""
+        """The statement about one subject; None if nothing is stated about it."""
         return next((each for each in self.statements if each.name == name), None)

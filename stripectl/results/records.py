@@ -11,6 +11,7 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from stripectl.core.linear_attention import PER_HEAD
 from stripectl.core.plan import Plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName, read_target
@@ -90,7 +91,7 @@ def converter(says_where: bool = False) -> "Converter":
     for kind, reader in {Plan: read_plan, TargetName: read_target}.items():
         made.register_structure_hook(kind, lambda value, _, reader=reader: reader(text(value)))
         made.register_unstructure_hook(kind, str)
-    made.register_structure_hook(Workload, lambda value, _: _workload_of(json.dumps(value)))
+    made.register_structure_hook(Workload, lambda value, _: read_workload(json.dumps(value)))
     made.register_unstructure_hook(Workload, lambda value: dict(workload_json(value)))
     return made
 
@@ -141,8 +142,16 @@ def truth(value: Any, _: object = None) -> bool:
 
 
 @functools.lru_cache(4096)  # measurements of a run share their workloads
-def _workload_of(content: str) -> Workload:
-    return Workload.from_json(json.loads(content))
+def read_workload(text: str) -> Workload:
+    """A workload from the text of its JSON, in this schema or an older one.
+
+    Raises:
+        BadInput, KeyError, TypeError, ValueError: it is not one.
+    """
+    content = json.loads(text)
+    if content.get("decay") == "tnl":  # in schema `stripectl.run/1`
+        content["decay"] = PER_HEAD
+    return Workload.from_json(content)
 
 
 @functools.lru_cache(4096)

@@ -1,6 +1,7 @@
 """Every plan that was simulated to find the best for a workload, as a table; the rows of a run hold only the notable
 plans."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from stripectl.core.workload import Workload
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import refusals_and_failures
+from stripectl.results.records import read_workload
 from stripectl.results.schema import MAX_MEASUREMENTS, is_number
 from stripectl.util.json import JsonObject
 
@@ -54,7 +56,7 @@ class SearchTable:
         Raises:
             KeyError, TypeError, ValueError: it is not one.
         """
-        values: Mapping[str, Any] = {**content, "workload": Workload.from_json(content["workload"])}
+        values: Mapping[str, Any] = {**content, "workload": read_workload(json.dumps(content["workload"]))}
         made = cls(**values)
         columns = made.plans, made.median_s, made.peak_bytes
         if not all(isinstance(column, list) and len(column) == len(made.plans) for column in columns):

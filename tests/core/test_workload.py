@@ -50,7 +50,6 @@ def test_a_pattern_is_of_layers_again_and_again() -> None:
     work = Workload(**SHAPE, **SIZES, passes="step", attention="LLLS", decay="per-head", features="elu")
     assert work.kinds == {"linear": 6, "softmax": 2}
     assert Workload.from_json(work.to_json()) == work and work.sizes.attention == "LLLS"
-    assert Workload.from_json(work.to_json() | {"decay": "tnl"}) == work  # as runs of schema 1 have it
     linear, softmax = work.with_attention("linear"), work.with_attention("softmax")
     assert (linear.kinds, linear.decay) == ({"linear": 8}, "per-head")
     assert (softmax.kinds, softmax.decay, softmax.features) == ({"softmax": 8}, "1", "none")

@@ -125,11 +125,15 @@ def test_one_device_and_simulations_are_set_beside() -> None:
 
 
 def test_a_run_of_the_first_schema_is_read_by_the_names_of_the_newest(tmp_path: Path) -> None:
-    content: Any = run(with_parts(measured("striped", 1.0), cost_source={"source": "datasheet"})).to_json()
+    m = measured("striped", 1.0)
+    linear = replace(m, workload=replace(m.workload, attention="linear", decay="per-head"))
+    content: Any = run(with_parts(linear, cost_source={"source": "datasheet"})).to_json()
     old = {"cost_source": "calibration", "noise": "guards", "bottleneck_shares": "limits", "step_parts": "parts"}
     old |= {"compiled_program": "program", "profile": "trace"}
     [given] = content["measurements"]
     assert old.keys() <= given.keys()
-    content |= {"schema": "stripectl.run/1", "measurements": [{old.get(name, name): x for name, x in given.items()}]}
+    of_old_names = {old.get(name, name): x for name, x in given.items()}
+    of_old_names["workload"] = given["workload"] | {"decay": "tnl"}
+    content |= {"schema": "stripectl.run/1", "measurements": [of_old_names]}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert Run.load(tmp_path).to_json()["measurements"] == [given]
