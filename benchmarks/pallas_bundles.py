@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.compile.compiler import CHIPS, CompilerPool
+from stripectl.compile.report import CompilerReport
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock
 from stripectl.core.mask_tiles import count_pairs
@@ -52,27 +53,34 @@ PAIRS = {"earlier": UNBOUNDED, "self": 0, "later": -1}  # and the last diagonal 
 
 
 def measured(compilers: CompilerPool, hardware: Hardware, key: CostKey) -> Iterator[dict[str, Any]]:
-    """A row for each pass of a tile; one row with the reason where it does not compile."""
+    """A row for each pass of a tile. Where the passes do not compile together, a row with the reason, and the forward
+    pass alone."""
     own = {"machine": hardware.name, "head_dim": key.head_dim, "kernel": key.kernel, "tile": str(key.tile)}
-    both = kernels[key.kernel].computes("backward") == key.kernel
     small = Target(hardware, next(shape for shape in hardware.slices if math.prod(shape) >= CHIPS))
-    passes = "forward-backward" if both else "forward"
-    programs = [canonical_program(key, mask, passes) for mask in masks_of(key.kernel)]
-    try:
-        reports = [compilers.report(*program, small, {}) for program in programs]
-    except StripectlError as error:
-        yield own | {"refused": str(error)[:80]}
-        return
-    if refused := next((each.refused for each in reports if each.refused), None):
+    both = kernels[key.kernel].computes("backward") == key.kernel
+    for passes in ("forward-backward", "forward") if both else ("forward",):
+        programs = [canonical_program(key, mask, passes) for mask in masks_of(key.kernel)]
+        try:
+            reports = [compilers.report(*program, small, {}) for program in programs]
+        except StripectlError as error:
+            yield own | {"refused": str(error)[:80]}
+            return
+        refused = next((each.refused for each in reports if each.refused), None)
+        if refused is None:
+            yield from (own | row for row in rows_of(reports, hardware, key))
+            return
         yield own | {"refused": refused[:80]}
-        return
+
+
+def rows_of(reports: Sequence[CompilerReport], hardware: Hardware, key: CostKey) -> Iterator[dict[str, Any]]:
+    """What the compiler says of each pass."""
     bundles = tuple(each for report in reports for each in report.program.bundles or ())
     matmul = SCORES * 2 * key.head_dim / (hardware.flops_per_s("bfloat16") or 1) * (hardware.figure("clock_hz") or 1)
     for passes, entry in entries_of(replace(reports[0].program, bundles=bundles), key, hardware).items():
         assert isinstance(entry, CostEntry)
         parts = kernels[key.kernel].bundles[passes]
         units = [each for each in bundles for part in parts if part.name in each.name and each.units]
-        yield own | {
+        yield {
             "pass": passes,
             "pairs": {pair: round(cycles_of(entry, key, high)) for pair, high in PAIRS.items()},
             "matmuls": round(matmul * sum(part.matmuls for part in parts)),

@@ -29,7 +29,15 @@ from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.fit import TRY_SMALLER, check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import read_record, record_json
-from stripectl.simulate.cost_entries import CostKey, canonical_program, entries_of, masks_of, source_of
+from stripectl.simulate.cost_entries import (
+    CANONICAL_TILES,
+    FEW_TILES,
+    CostKey,
+    canonical_program,
+    entries_of,
+    masks_of,
+    source_of,
+)
 from stripectl.simulate.cost_tables import PassCosts, has_tile_costs, shapes_of, shipped_costs
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import simulate
@@ -47,6 +55,7 @@ BYTES_OF_UNIT = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
 NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
 HAS = re.compile(r"(?i)(?:available[^(]*\(|of )([\d.]+)([KMG])")
+VMEM = re.compile(r"with size ([\d.]+)M and limit ([\d.]+)M exceeded scoped vmem|Used ([\d.]+)M of ([\d.]+)M vmem")
 
 
 @dataclass
@@ -150,11 +159,11 @@ class CompilerPool:
         if hardware.kind != "tpu" or small is None:
             return None
         # A tile may fit into a core's memory forward, and not backward.
-        passes_tried = ("forward-backward", "forward")
-        if kernels[shape.kernel].computes("backward") != shape.kernel:
-            passes_tried = ("forward",)
-        for passes in passes_tried:
-            programs = [canonical_program(shape, mask, passes) for mask in masks_of(shape.kernel)]
+        kernel, programs = kernels[shape.kernel], list[tuple[Workload, Plan]]()
+        both = (CANONICAL_TILES, FEW_TILES) if kernel.vmem_bytes else (CANONICAL_TILES,)
+        tried = [*(("forward-backward", count) for count in both), ("forward", CANONICAL_TILES)]
+        for passes, count in tried if kernel.computes("backward") == shape.kernel else tried[-1:]:
+            programs = [canonical_program(shape, mask, passes, count) for mask in masks_of(shape.kernel)]
             try:
                 alike = [self.report(*each, Target(hardware, small), {}) for each in programs]
             except (BadInput, WorkerError):
@@ -166,7 +175,7 @@ class CompilerPool:
         bundles = tuple(kernel for each in alike for kernel in each.program.bundles or ())
         program = alike[0].program
         entries = entries_of(replace(program, bundles=bundles), shape, hardware)
-        table = TableSource(made_by=program.compiler, program=str(canonical_program(shape)[1]))
+        table = TableSource(made_by=program.compiler, program=str(programs[0][1]))
         return PassCosts(entries, source_of(shape.kernel), table)
 
     @cached_property
@@ -242,7 +251,7 @@ def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, 
 
 def refused_memory(message: str) -> tuple[int | None, int | None]:
     """(bytes needed, bytes available) from the compiler's message, where it ran out of memory."""
-    if not OUT_OF_MEMORY.search(message):
+    if not OUT_OF_MEMORY.search(message) or VMEM.search(message):
         return None, None
     needs, has = NEEDS.search(message), HAS.search(message)
     sizes = [int(float(found[1]) * BYTES_OF_UNIT[found[2]]) if found else None for found in (needs, has)]
@@ -253,6 +262,10 @@ def refusal(message: str, tools: Toolchain) -> str:
     """Why the compiler rejects a plan, in its own words, and the next step."""
     if "Mosaic" in message:
         return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
+    if found := VMEM.search(message):
+        takes, gives = filter(None, found.groups())
+        sizes = f"a kernel takes {takes} MiB of a core's memory, and {tools.name} gives it {gives} MiB"
+        return f"{sizes}. Try a smaller --tile."
     words = message.partition(": ")[2] or message
     needs, has = refused_memory(message)
     if needs and has:

@@ -117,6 +117,10 @@ class Kernel:
     searched_sides: the smallest and the largest side that a search for tiles tries on long pieces.
     in_stages: it computes a chunk of a recurrence in stages, which exchange their results through memory.
     query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
+    dq_sums(keys of a piece, tile) -> how many partial sums of dQ, each as large as the queries, a backward pass keeps
+        in memory and adds up at its end, and how many of them begin as zeros. None for a kernel that keeps none.
+    vmem_bytes(workload, plan, pass) -> the memory of a TPU core that a tile of the pass takes, for a kernel that leaves
+        the compiler's limit as it is; None where the kernel sets the limit itself.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
 
     In the family `softmax`, `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
@@ -166,6 +170,8 @@ class Kernel:
     query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None
+    dq_sums: Callable[[int, Tile], tuple[int, int]] | None = None
+    vmem_bytes: Callable[[Any, Any, str], int] | None = None
     searched_sides: tuple[int, int] = (MIN_TILE_ROWS, MAX_TILE_ROWS)
 
     @property

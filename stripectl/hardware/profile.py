@@ -32,6 +32,7 @@ FIGURES = (
     "hop_latency_s",
     "collective_latency_s",
     "network_bytes_per_s_one_way",
+    "vmem_limit_bytes",  # of a TPU core's memory, for a kernel that asks its compiler for no more
     "clock_hz",
 )
 MIN_FIGURE, MAX_FIGURE = 1e-15, 1e24  # the range of a figure

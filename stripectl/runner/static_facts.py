@@ -2,13 +2,13 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from stripectl.core.bounds import layer_speedup, ring_work
-from stripectl.core.kernel import kernels
+from stripectl.core.kernel import MIN_TILE_ROWS, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.mask_tiles import count_pairs, count_tiles
@@ -97,7 +97,36 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
 
 def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
     """Why the plan cannot compute the workload on `devices` devices of this hardware (None: any number), or None."""
-    return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
+    reason = why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
+    return reason or why_tile_exceeds_core(plan, workload, hardware)
+
+
+def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware) -> str | None:
+    """Why a tile does not fit into the memory that the compiler gives a kernel on a core, or None."""
+    kernel, limit = kernels[plan.kernel], hardware.figure("vmem_limit_bytes")
+    if kernel.vmem_bytes is None or limit is None or plan.tile is None:
+        return None
+    for passes, option in (("forward", "tile"), ("backward", "backward")):
+        if passes == "backward" and workload.passes == "forward":
+            return None
+        tile = plan.tiles[passes]
+        needed = {each: kernel.vmem_bytes(workload, replace(plan, **{option: each}), passes) for each in halved(tile)}
+        if needed[tile] > limit:
+            smaller = next((f"{option}={each}" for each, size in needed.items() if size <= limit), "a smaller tile")
+            return (
+                f"the {passes} tile {tile} of {plan.kernel} takes {nbytes(needed[tile])} of a core's memory, and the "
+                f"compiler gives a kernel {nbytes(limit)}. Try {smaller}, or --kernel pallas_tpu."
+            )
+    return None
+
+
+def halved(tile: Tile) -> Iterator[Tile]:
+    """The tile, and smaller and smaller tiles: the longer side has half the rows each time."""
+    while min(tile.sides) >= MIN_TILE_ROWS:
+        yield tile
+        q, kv = tile.sides
+        q, kv = (q // 2, kv) if q > kv else (q, kv // 2)
+        tile = Tile(q, kv, tile.block_kv_compute and math.gcd(kv, tile.block_kv_compute))
 
 
 def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:

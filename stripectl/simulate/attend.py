@@ -58,6 +58,9 @@ class SimulatedAttend:
             (passes, [self.kernel.pads(tile, self.sharding.key_piece) for tile in own]) for passes, own in tiles.items()
         )
         self.pads = {passes: np.array(each)[:, None] for passes, each in padded if any(each)}  # by pass and plan
+        keys, dq_sums = self.sharding.key_piece, self.kernel.dq_sums
+        sums = [dq_sums(keys, tile) for tile in tiles.get("backward", ())] if dq_sums else []
+        self.dq_sums = np.array(sums)  # (plans, [partial sums of dQ, how many of them begin as zeros])
         self.value_dim = workload.value_dim
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
         self.rounds_run = list[KernelCall]()
@@ -308,9 +311,17 @@ class SimulatedAttend:
         self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
         if moves := self.kernel.moved_bytes_per_element.get(passes):
             self.clocks.touch(share * moves * q.elements)
+        if passes == "backward" and self.dq_sums.size:
+            self._add_partial_sums(q)
         if (padded := self.pads.get(back)) is not None:
             self._pad(back, q, padded, part[1])
         return self._advance(passes, cost, q, needs, tiles, share)
+
+    def _add_partial_sums(self, q: TimedArray) -> None:
+        """Partial sums of dQ are written as zeros, read, and their sum is written."""
+        sums, zeros = self.dq_sums.T
+        self.clocks.ledger.beside(sums * q.elements * self.itemsize)
+        self.clocks.touch((sums + zeros + 1)[:, None] * q.elements * self.itemsize)
 
     def _pad(self, passes: str, q: TimedArray, padded: np.ndarray, parts: int) -> None:
         """The copies of a call that pads rows: its arguments are copied, and its float32 results too, once to be padded

@@ -65,9 +65,12 @@ class CostEntry(NamedTuple):
 HEADS_IN_NAME = re.compile(r"_(\d+)_heads")
 CANONICAL = {"batch": 1, "heads": 8, "kv_heads": 2}
 CANONICAL_TILES = 4  # tiles along the sequence of a canonical program
+FEW_TILES = 3  # likewise, for a tile that fits into a core's memory in a short line only (tokamax, backward)
 
 
-def canonical_program(shape: CostKey, mask: str = "causal", passes: str = "forward-backward") -> tuple[Workload, Plan]:
+def canonical_program(
+    shape: CostKey, mask: str = "causal", passes: str = "forward-backward", tiles: int = CANONICAL_TILES
+) -> tuple[Workload, Plan]:
     """The small program from which the costs of a shape are read: attention on one device, forward and backward; of a
     recurrence on two, because one device makes no map."""
     tile = shape.tile
@@ -78,7 +81,7 @@ def canonical_program(shape: CostKey, mask: str = "causal", passes: str = "forwa
         "v_head_dim": shape.heads.values,
         "dtype": shape.dtype,
         "mask": mask,
-        "seq_len": CANONICAL_TILES * max(tile.sides),
+        "seq_len": tiles * max(tile.sides),
     }
     workload = Workload(**CANONICAL, **own, passes=passes)
     return workload, Plan("memory_efficient", "contiguous", shape.kernel, mesh=(), tile=tile)

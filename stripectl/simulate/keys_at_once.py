@@ -1,7 +1,7 @@
 """The third side of a tile: how many of its keys a kernel multiplies at once, by the costs that ship for a machine.
 
-For each pair of sides only the cheapest third side of those in the table is worth a run or a compilation. A block of
-scores that is larger than every block in the table is not tried, because it may need more memory than a core has.
+For each pair of sides only the cheapest third side of those in the table is worth a run or a compilation; a simulation
+takes no time, and tries them all.
 """
 
 from stripectl.core.kernel import MAX_TILE_ROWS, kernels
@@ -16,13 +16,13 @@ LARGEST = Tile(MAX_TILE_ROWS, MAX_TILE_ROWS)
 WORTH = 0.01  # of a cost: what another number than the usual must save
 
 
-def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> Tile | None:
-    """The tile with the third side that costs least; without one where the kernel's usual number does, or where the
-    table does not tell third sides apart. None where a kernel multiplies the keys of a whole tile at once, and no block
-    of this tile is as small as the blocks in the table."""
+def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> list[Tile]:
+    """The tile with each third side in the table, cheapest first; the kernel's usual number comes first where no other
+    is clearly cheaper, and alone where the table does not tell third sides apart. A kernel that multiplies the keys of
+    a whole tile at once has no larger block of scores than those in the table."""
     kernel, table = kernels[plan.kernel], table_of(hardware.name)
     if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
-        return tile
+        return [tile]
     heads = Heads(workload.head_dim, workload.value_dim)
     shape = CostKey(kernel.computes(passes), workload.dtype, heads, tile)
     known = list(map(kernel.full_name, table.tiles(shape, passes)))
@@ -33,12 +33,13 @@ def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hard
     masked = kernel.masks_all and not workload.window.sees_future
     shapes = {each: shape._replace(tile=each) for each in others}
     costs = {each: cost for each, own in shapes.items() if (cost := cost_of_scores(table, own, passes, masked=masked))}
-    usual = cost_of_scores(table, shape, passes, masked=masked)
-    best = min(costs, key=lambda each: (costs[each], each), default=tile)
+    cheapest = sorted(costs, key=lambda each: (costs[each], each))
     whole = kernel.keys_at_once(LARGEST)[0] == LARGEST.block_kv
     if whole and most and kernel.full_name(tile).scores_at_once > most:
-        return best if best in costs else None
-    return best if usual and costs.get(best, usual) < usual * (1 - WORTH) else tile
+        return cheapest
+    usual = cost_of_scores(table, shape, passes, masked=masked)
+    better = [each for each in cheapest if usual and costs[each] < usual * (1 - WORTH)]
+    return [*better, tile, *(each for each in cheapest if each not in better and costs[each] != usual)]
 
 
 def cost_of_scores(table: CostTable, shape: CostKey, passes: str, *, masked: bool) -> float | None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from stripectl.analysis.explanation import schedule_sentence
-from stripectl.compile.compiler import CompilerPool, compile_case, refused_memory
+from stripectl.compile.compiler import CompilerPool, compile_case, refusal, refused_memory
 from stripectl.compile.cost_model import calls_of
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain
 from stripectl.core.defaults import with_mesh, with_tile
@@ -291,6 +292,15 @@ def test_what_a_compiler_says_beside_tiles_is_charged_once_a_pass(plan: str) -> 
     assert simulate(work, found, machine).seconds == pytest.approx(2.0)
 
 
+OF_A_CORE = (
+    "RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom: Ran out of memory in memory space vmem while allocating on "
+    "stack for %splash_mha_dkv_no_residuals.1 = (...). Scoped allocation with size 38.21M and limit 32.00M exceeded "
+    "scoped vmem limit by 6.21M.",
+    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space vmem. Used 43.03M of "
+    "16.00M vmem. Exceeded vmem capacity by 27.03M.",
+)
+
+
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
@@ -304,10 +314,18 @@ def test_what_a_compiler_says_beside_tiles_is_charged_once_a_pass(plan: str) -> 
             (33.5 * 2**30, 15.75 * 2**30),
         ),
         ("INVALID_ARGUMENT: something of (3.0G)", (None, None)),
+        (OF_A_CORE[0], (None, None)),
     ],
 )
 def test_the_compilers_words_on_memory(message: str, expected: tuple) -> None:
     assert refused_memory(message) == expected
+
+
+@pytest.mark.parametrize("message", OF_A_CORE)
+def test_a_kernel_that_does_not_fit_into_a_core_is_refused_with_both_sizes(message: str) -> None:
+    size = r"\d\d\.\d+ MiB"
+    expected = rf"a kernel takes {size} of a core's memory, and libtpu \S+ gives it {size}\. Try a smaller --tile\."
+    assert re.fullmatch(expected, refusal(message, TOOLCHAINS["tpu"]))
 
 
 def bench(*arguments: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -1,6 +1,7 @@
 """tokamax's splash attention: interpreted on a CPU against dense attention, where the library is installed."""
 
 import itertools
+from dataclasses import replace
 from importlib import metadata
 
 import pytest
@@ -10,7 +11,10 @@ from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.hardware.profile import Hardware
 from stripectl.kernels import tokamax
+from stripectl.kernels.tokamax.tile_memory import vmem_bytes
+from stripectl.runner.static_facts import why_refused
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 
@@ -35,15 +39,18 @@ CASES = [
 def test_equals_dense_attention(case: tuple) -> None:
     layout, mask, dtype, kv_heads, tile, odd_rows = case
     sizes = {"heads": 2, "kv_heads": kv_heads, "head_dim": 64, "dtype": dtype, "mask": mask}
-    workload = Workload(seq_len=2 * (256 + odd_rows), passes="forward-backward", **sizes)
+    # Tiles of 128 form four columns or more, whose live tiles are listed backward; tiles of 256 form two or three.
+    workload = Workload(seq_len=2 * (512 + odd_rows), passes="forward-backward", **sizes)
     check(workload, parse_plan(f"ring/{layout}/tokamax@ring=2,tile={tile}"))
 
 
 @installed
 @pytest.mark.parametrize("high", [-1, 130, -130])
-def test_values_and_gradients_of_any_diagonal(high: int) -> None:
-    """-1 leaves a row without a key, -130 a row of tiles."""
-    check_rectangles("tokamax", [MaskBlock(0, 0, 256, 384, -UNBOUNDED, high)], Tile(128, 128))
+@pytest.mark.parametrize("columns", [384, 512])
+def test_values_and_gradients_of_any_diagonal(high: int, columns: int) -> None:
+    """-1 leaves a row without a key, -130 a row of tiles. Three columns of tiles are all visited backward, and live
+    tiles of four are listed."""
+    check_rectangles("tokamax", [MaskBlock(0, 0, 256, columns, -UNBOUNDED, high)], Tile(128, 128))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +81,28 @@ def test_other_hardware_and_long_lists_are_refused(monkeypatch) -> None:
     small, large = (parse_plan(f"ring/striped/tokamax@ring=2,tile={side}") for side in (512, 4096))
     assert "more than the 1 MiB of scalar memory" in str(why_unsupported(small, long, "tpu"))
     assert why_unsupported(large, long, "tpu") is None
+
+
+@pytest.mark.parametrize(("tile", "mib"), [("2048x2048x512", 38.21), ("1024x2048x1024", 33.27)])
+def test_the_memory_of_a_core_is_as_the_compiler_says(tile: str, mib: float) -> None:
+    """For v6e and TPU7x, libtpu 0.0.50.1: 'with size 38.21M and limit 32.00M', 'exceeded scoped vmem limit by
+    1.27M'."""
+    work = Workload(seq_len=2**14, heads=8, kv_heads=2, head_dim=256, passes="forward-backward")
+    plan = parse_plan(f"memory_efficient/contiguous/tokamax@tile=512x512,backward={tile}")
+    assert vmem_bytes(work, plan, "backward") / 2**20 == pytest.approx(mib, rel=0.01)
+
+
+def test_a_tile_that_does_not_fit_into_a_core_is_refused_with_both_sizes(monkeypatch) -> None:
+    """tokamax's own winner for 4k keys with heads of 256 fits there, where two columns of tiles need no sums of dQ and
+    dK outside of the core, and in none of its longer winners."""
+    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+    plan = parse_plan("memory_efficient/contiguous/tokamax@tile=512x512,backward=2048x2048x512")
+    long = Workload(seq_len=2**13, heads=32, kv_heads=8, head_dim=256, passes="forward-backward")
+    reason = why_refused(plan, long, Hardware.load("tpu7x")) or ""
+    assert "backward tile 2048x2048x512 of tokamax takes 38.4 MiB of a core's memory" in reason and "32.0 MiB" in reason
+    assert "Try backward=2048x1024x512," in reason
+    assert why_refused(plan, replace(long, seq_len=2**12), Hardware.load("tpu7x")) is None
+    assert why_refused(plan, replace(long, passes="forward"), Hardware.load("tpu7x")) is None
 
 
 @pytest.mark.parametrize(("rows", "sides"), [(16384, {1024, 2048}), (18900, {1024, 1920, 2048})])

@@ -120,7 +120,19 @@ def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blo
     work = Workload(seq_len=2**18, heads=32, kv_heads=8, head_dim=128)
     found = searched_tiles(plan, work, place, "forward")
     assert {Tile(1024, 1024), Tile(2048, 2048, 512)} <= set(found) and Tile(2048, 2048) not in found
-    assert max(kernels["tokamax"].full_name(tile).scores_at_once for tile in found) == 2**20
+    table, every = table_of("tpu7x"), searched_tiles(plan, work, place, "forward", on_paper=True)
+    assert table and set(found) < set(every)
+    entries = table.tiles(CostKey("tokamax", "bfloat16", Heads(128, 128), Tile(1024, 1024)), "forward")
+    most, tried = (max(kernels["tokamax"].full_name(tile).scores_at_once for tile in each) for each in (entries, every))
+    assert tried == most
+
+
+def test_a_search_that_only_simulates_ranks_every_third_side() -> None:
+    place, plan = LocalTarget(parse_target("tpu7x:1", None)), parse_plan("memory_efficient/contiguous/tokamax")
+    work = Workload(seq_len=2**13, heads=32, kv_heads=8, head_dim=128)
+    few, every = (searched_tiles(plan, work, place, "forward", on_paper=each) for each in (False, True))
+    sides = {tile.block_kv_compute or tile.block_kv for tile in every if tile.sides == (2048, 2048)}
+    assert len(sides) > 1 and sum(tile.sides == (2048, 2048) for tile in few) == 1
 
 
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:

@@ -1,7 +1,8 @@
 """tokamax: the splash attention of Google's tokamax for TPUs, causal and full masks. Installed by stripectl[tokamax].
 
-Its grid holds live tiles only, and a backward pass is one kernel with five matmuls per tile, which adds dQ in the dtype
-of the queries. Rows that the tile does not divide are padded.
+Its grid holds live tiles only; a backward pass over few columns of tiles visits the dead tiles too. That pass is one
+kernel with five matmuls per tile, which adds dQ in the dtype of the queries. Rows that the tile does not divide are
+padded.
 """
 
 import sys
@@ -21,6 +22,7 @@ from stripectl.core.kernel import (
 )
 from stripectl.core.layout import Tile
 from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.kernels.tokamax.tile_memory import dq_sums, vmem_bytes
 
 NEEDS = {"jax": "0.11.1", "tokamax": "0.0.17"}  # the oldest versions; also Python 3.12
 OLDEST_PYTHON = (3, 12)
@@ -85,9 +87,11 @@ about = Kernel(
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
     known_tile=known_tile,
     searched_sides=SEARCHED_SIDES,
+    dq_sums=dq_sums,
+    vmem_bytes=vmem_bytes,
     # Queries are scaled; the results of rectangles are merged in float32.
     moved_bytes_per_element={"forward": 14, "backward": 14},
-    query_copies={"forward": 2, "backward": 5},  # and a separate result; backward, three partial sums of dQ
+    query_copies={"forward": 2, "backward": 2},  # and a separate result
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True),),
         "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False),),

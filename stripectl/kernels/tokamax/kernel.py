@@ -21,6 +21,7 @@ import stripectl.compat as compat
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.kernel import keep, pad, passes_of
+from stripectl.kernels.tokamax.tile_memory import DQ_SUMS, lists_live_tiles
 
 EMPTY = rectangles.EMPTY
 LN_2 = math.log(2)
@@ -30,35 +31,50 @@ DEAD, MASKED, WHOLE = 0, 1, 2  # the library's kinds of tiles
 library, MaskInfo, attend_forward, attend_backward = compat.tokamax()
 
 
-def listed_tiles(band: MaskBlock, tile: Tile, *, by_columns: bool) -> Any:
-    """The library's arrays for keys j <= i + high that are not padded: the live tiles in the order of the grid, which
-    follows rows of tiles, or, with `by_columns` (dK/dV), columns of tiles."""
+def kinds_of_tiles(band: MaskBlock, tile: Tile) -> Any:
+    """The kind of each tile, (rows of tiles, columns of tiles), for keys j <= i + high that are not padded."""
     rows, columns = -(-band.rows // tile.block_q), -(-band.cols // tile.block_kv)
     i, j = jnp.arange(rows)[:, None], jnp.arange(columns)[None]
     first, last = i * tile.block_q + band.high, (i + 1) * tile.block_q - 1 + band.high
     live = j * tile.block_kv <= last
     whole = ((j + 1) * tile.block_kv - 1 <= first) & ((j + 1) * tile.block_kv <= band.cols)
-    kinds = jnp.where(live, jnp.where(whole, WHOLE, MASKED), DEAD)
-    listed = live | ((i == rows - 1) if by_columns else (j == 0))
+    return jnp.where(live, jnp.where(whole, WHOLE, MASKED), DEAD)
+
+
+def listed_tiles(band: MaskBlock, tile: Tile, *, by_columns: bool) -> Any:
+    """The library's arrays for keys j <= i + high that are not padded: the live tiles in the order of the grid, which
+    follows rows of tiles, or, with `by_columns` (dK/dV), columns of tiles."""
+    kinds = kinds_of_tiles(band, tile)
+    i, j = (jnp.arange(size) for size in kinds.shape)
+    listed = (kinds != DEAD) | ((i == len(i) - 1)[:, None] if by_columns else j == 0)
     if by_columns:
         kinds, listed = kinds.T, listed.T
     lines, along = jnp.nonzero(listed, size=listed.size, fill_value=-1)
-    positions = jnp.minimum(jnp.arange(rows * tile.block_q, dtype=jnp.int32) + band.high, band.cols - 1)
-    return MaskInfo(
-        mask_next=None,
+    return NO_MASK._replace(
         active_rows=lines.astype(jnp.int32),
         active_cols=along.astype(jnp.int32),
         block_mask=kinds[lines, along].astype(jnp.int32),
         num_active_blocks=jnp.sum(listed, dtype=jnp.int32)[None],
-        partial_mask_blocks=None,
-        q_sequence=positions,
+        q_sequence=last_keys(band, tile),
     )
+
+
+def all_tiles(band: MaskBlock, tile: Tile) -> Any:
+    """The library's arrays for the same keys and a grid of all tiles, by columns of tiles."""
+    kinds = kinds_of_tiles(band, tile).T.reshape(-1).astype(jnp.int32)
+    return NO_MASK._replace(block_mask=kinds, q_sequence=last_keys(band, tile))
+
+
+def last_keys(band: MaskBlock, tile: Tile) -> Any:
+    """The last key of each query, padded queries included."""
+    rows = -(-band.rows // tile.block_q) * tile.block_q
+    return jnp.minimum(jnp.arange(rows, dtype=jnp.int32) + band.high, band.cols - 1)
 
 
 NO_MASK = MaskInfo(*[None] * len(MaskInfo._fields))
 
 
-def config_of(tile: Tile, interpret: bool) -> Any:
+def config_of(tile: Tile, dq_sums: int | None, interpret: bool) -> Any:
     sides = tile.block_q, tile.block_kv, tile.block_kv_compute or tile.block_kv
     names = ("block_q", "block_kv", "block_kv_compute"), ("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute")
     blocks = {name: side for of_pass in names for name, side in zip(of_pass, sides, strict=True)}
@@ -66,13 +82,14 @@ def config_of(tile: Tile, interpret: bool) -> Any:
         **blocks,
         k_layout=library.QKVLayout.SEQ_MINOR,
         use_experimental_scheduler=True,
+        dq_reduction_steps=dq_sums,
         interpret=interpret,
     )
 
 
-def settings(tile: Tile, masked: bool, interpret: bool) -> dict[str, object]:
-    function = keep if masked else None
-    return {"mask_value": MASK_VALUE, "is_mqa": False, "config": config_of(tile, interpret), "mask_function": function}
+def settings(tile: Tile, masked: bool, interpret: bool, dq_sums: int | None = None) -> dict[str, object]:
+    config, function = config_of(tile, dq_sums, interpret), keep if masked else None
+    return {"mask_value": MASK_VALUE, "is_mqa": False, "config": config, "mask_function": function}
 
 
 def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
@@ -89,11 +106,13 @@ def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
 
 def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, dout_MTH, delta_MT):
     """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
-    info = listed_tiles(band, tile, by_columns=True) if masked else NO_MASK
+    lists, info = lists_live_tiles(band.cols, tile), NO_MASK
+    if masked:
+        info = listed_tiles(band, tile, by_columns=True) if lists else all_tiles(band, tile)
     q, lse, dout, delta = (pad(x, tile.block_q) for x in (q_MTH, lse_MT / LN_2, dout_MTH, delta_MT))
     k, v = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
     sides = {"bq": tile.block_q, "bkv": tile.block_kv, "bkv_compute": tile.block_kv_compute or tile.block_kv}
-    shared = settings(tile, masked, interpret) | sides
+    shared = settings(tile, masked, interpret, dq_sums=DQ_SUMS if lists else None) | sides
     dq, dk, dv = attend_backward(q, k, v, None, lse, dout, delta, mask_info=info, dkv_mask_sparsity=1.0, **shared)
     return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
 

@@ -12,6 +12,7 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.case import Case
+from stripectl.runner.cases import compiling
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
@@ -45,6 +46,10 @@ class TileSearch:
         request, count = parse_request(replace(options, tile=None)), options.refine or DEFAULT_COMPILED_TILES
         return cls(request=request, tiles=tiles, strategy=strategy, refine_count=count)
 
+    def is_on_paper(self, place: LocalTarget) -> bool:
+        """Whether tiles are only simulated, because nothing of the target is here and nothing is compiled."""
+        return not place.here and place.processes is None and not compiling(self.request, place)
+
 
 def forward_cases(
     tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget
@@ -54,7 +59,8 @@ def forward_cases(
     bare = replace(plan, tile=None, backward=None)
     if why_refused(bare, forward, place.target.hardware, place.target.devices):
         return [make_case(forward, bare, flags, place, "simulated")]
-    tiles = [plan.tile] if plan.tile else tuning.tiles or searched_tiles(bare, forward, place, "forward")
+    own = searched_tiles(bare, forward, place, "forward", on_paper=tuning.is_on_paper(place))
+    tiles = [plan.tile] if plan.tile else tuning.tiles or own
     return [make_case(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
 
 
@@ -63,18 +69,24 @@ def backward_cases(
 ) -> list[Case]:
     """Both passes with the chosen tile of the forward pass, and every tile of the backward pass."""
     both = replace(workload, passes="forward-backward")
-    tiles = [plan.backward] if plan.backward else tuning.tiles or searched_tiles(plan, both, place, "backward")
+    own = searched_tiles(plan, both, place, "backward", on_paper=tuning.is_on_paper(place))
+    tiles = [plan.backward] if plan.backward else tuning.tiles or own
     plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
     return [make_case(both, each, flags, place, "simulated") for each in plans]
 
 
-def searched_tiles(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> list[Tile]:
+def searched_tiles(
+    plan: Plan, workload: Workload, place: LocalTarget, passes: str, *, on_paper: bool = False
+) -> list[Tile]:
     """The tiles of the kernel: the default first, then the tile of a published sweep, then others, each with its best
-    third side."""
+    third side, or, where tiles are only simulated, with all third sides."""
     hardware, first = place.target.hardware, tile_of_sweep(plan, workload, place, passes)
     default, *others = tiles_for(plan, workload, hardware.kind)
-    found = (with_keys_at_once(tile, workload, plan, hardware, passes) for tile in (default, *others))
-    return list(dict.fromkeys([default, *([first.tile] if first else []), *filter(None, found)]))
+    found = list[Tile]()
+    for tile in (default, *others):
+        sides = with_keys_at_once(tile, workload, plan, hardware, passes)
+        found += sides if on_paper else sides[:1]
+    return list(dict.fromkeys([default, *([first.tile] if first else []), *found]))
 
 
 def tile_of_sweep(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> KnownTile | None:

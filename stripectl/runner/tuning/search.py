@@ -226,9 +226,9 @@ class TileSearches:
         if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
             return RunPlans(self.tuning, measured, self.budget_s)
         simulated = self.backends.simulated(place)
-        if place.processes is not None or place.here:
-            return TimeTiles(self.tuning, simulated, self.budget_s)
-        return DatasheetOnly(simulated, place.target.hardware.kind)
+        if self.tuning.is_on_paper(place):
+            return DatasheetOnly(simulated, place.target.hardware.kind)
+        return TimeTiles(self.tuning, simulated, self.budget_s)
 
     def fits(self, first: Case) -> bool:
         """Whether a race of plans like this one fits its budget, by the time of its tile on a block."""
