@@ -1,7 +1,7 @@
 """Eight virtual CPU devices for every test of programs, whose compiler here is XLA without LLVM's optimisations: a test
-runs a program once. Commands that tests start have the compiler that users have, and keep what it compiles for each
-other: many of them start workers for the same programs. And no deadlines, since how long an example takes says more of
-what else the machine does. Flags that XLA_FLAGS holds are passed on."""
+runs a program once. Commands that tests start have the same compiler, and keep what it compiles for each other: many of
+them start workers for the same programs. Tests of `users_compiler` have the compiler that users have. And no deadlines,
+since how long an example takes says more of what else the machine does. Flags that XLA_FLAGS holds are passed on."""
 
 import gc
 import json
@@ -55,10 +55,16 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.devices()
     del os.environ["PJRT_NPROC"]
-    os.environ["XLA_FLAGS"] = " ".join((*own, DEVICES))
     if COMPILED:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
+@pytest.fixture
+def users_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands have the compiler that users have."""
+    flags = os.environ["XLA_FLAGS"].split()
+    monkeypatch.setenv("XLA_FLAGS", " ".join(flag for flag in flags if flag not in QUICK))
 
 
 @pytest.fixture(scope="module")

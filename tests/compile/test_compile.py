@@ -73,6 +73,7 @@ def compilers(without_toolkit) -> Iterator[CompilerPool]:
 
 
 QUICK = ("v5e:2x4", "h100:8")  # a TPU and a GPU
+GATHERS = (*QUICK, "v5p:2x2x2")  # two sides of a torus, a switch, and three sides
 
 
 def whole() -> Iterator[Any]:
@@ -82,7 +83,8 @@ def whole() -> Iterator[Any]:
         pallas = [RING.replace("xla", name) for name in PALLAS if target.partition(":")[0] in TPUS]
         for plan in (RING, GATHER, *layouts, *pallas, f"{RING},unroll=8"):
             quick = target in QUICK and passes == BOTH
-            often = (plan in (RING, GATHER) and passes == BOTH) or (quick and "unroll" in plan)
+            often = plan == RING or (plan == GATHER and target in GATHERS) or (quick and "unroll" in plan)
+            often = often and passes == BOTH
             part = () if quick and plan == RING else pytest.mark.compilers if often else pytest.mark.full
             yield pytest.param(target, plan, passes, marks=part)
 

@@ -28,6 +28,7 @@ def trace(out: Path, layout: str, *arguments: str) -> list[dict[str, Any]]:
 
 @pytest.mark.hosts
 @pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+@pytest.mark.usefixtures("users_compiler")
 def test_a_contiguous_ring_waits_more_than_twice_as_long_as_a_striped_one(tmp_path: Path) -> None:
     """Queries of the first half have half as many keys to meet: at 16k tokens in tiles of 512 a contiguous ring of two
     computes 136 + 0 tiles on one device and 136 + 256 on the other, a striped one 136 + 136 or 120. The only hop comes

@@ -28,7 +28,7 @@ SEED = 20261122
 KILLS = [5, pytest.param(50, marks=pytest.mark.full)]  # of the command, and of workers
 TUNINGS = [2, pytest.param(6, marks=pytest.mark.full)]
 STRIPECTL = [sys.executable, "-m", "stripectl"]
-SHAPE = ["--heads", "1", "--head-dim", "16", "--seqlen", "256,512,1k", "--tile", "64", "--pass", "forward"]
+SHAPE = ["--heads", "1", "--head-dim", "16", "--seqlen", "256,512", "--tile", "64", "--pass", "forward"]
 BENCH = [
     "bench",
     "--target",
@@ -160,7 +160,7 @@ def test_killed_again_and_again_a_bench_ends_with_what_it_would_have_found(times
     while killer.killed < times or killer.workers_killed < times:
         killer.once(longest_s=5.0)
     found, expected = killer.finish(), whole([*STRIPECTL, *BENCH])
-    assert found.keys() == expected.keys() and len(found) == 12
+    assert found.keys() == expected.keys() and len(found) == 8
     assert all(m.status == "ok" and len(m.samples_s) >= 3 and m.reason is None for m in found.values())
     check_clean(killer)
 

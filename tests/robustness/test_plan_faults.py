@@ -115,7 +115,7 @@ def can_limit_memory() -> bool:
     return True
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measurement]]:
     """What a bench finds of all of them, by scheme; beside one that floods its standard error and goes on."""
     folder, group = tmp_path_factory.mktemp("plug-ins"), MEMORY / f"stripectl-test-{os.getpid()}"
@@ -147,28 +147,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measur
         group.rmdir()
 
 
-def test_the_others_keep_their_samples(found: dict[str, Measurement]) -> None:
+def test_each_costs_itself_and_says_why_and_the_others_keep_their_samples(found: dict[str, Measurement]) -> None:
     for name in ("ring/striped", "ring/zigzag", "floods/striped"):
         m = found[name]
         assert m.status == "ok", m.reason
         assert len(m.samples_s) >= SAMPLES and m.check
     assert not children(os.getpid())
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_each_costs_itself_and_says_why(found: dict[str, Measurement], name: str) -> None:
-    m = found[f"{name}/striped"]
-    assert m.status == "failed" and m.median_s is None
-    assert BAD[name][1] in (m.reason or "")
-    assert len(m.reason or "") < 800
-
-
-@pytest.mark.skipif(not can_limit_memory(), reason="no memory control group can be made here")
-def test_one_that_linux_kills_for_its_memory_costs_itself(found: dict[str, Measurement]) -> None:
-    m = found["is_killed/striped"]
-    assert m.status == "failed" and "was killed by SIGKILL: by Linux because memory ran out, or by a user" in (
-        m.reason or ""
-    )
+    by_linux = "was killed by SIGKILL: by Linux because memory ran out, or by a user"
+    reasons = {name: why for name, (_, why) in BAD.items()} | ({"is_killed": by_linux} if can_limit_memory() else {})
+    for name, why in reasons.items():
+        m = found[f"{name}/striped"]
+        assert m.status == "failed" and m.median_s is None, name
+        assert why in (m.reason or ""), name
+        assert len(m.reason or "") < 800, name
 
 
 ENDINGS = {

@@ -62,16 +62,20 @@ OTHERS = {
 RECURRENT = {
     GATED: [
         "lasp/contiguous/gated@data=2,ring=2,tensor=2,chunk=8,tile=12",
-        "lasp2/contiguous/gated@fsdp=2,ring=4,chunk=0,remat=none,zero=1,softmax=ring",
         "linear_scan/contiguous/gated@ring=8,chunk=4,remat=attention,states=recomputed",
         "lasp2/contiguous/gated@data=2,ring=4,chunk=4,softmax=ring/zigzag",
         "lasp/contiguous/gated@ring=4,tensor=2,chunk=0,remat=none,softmax=ring/striped",
-        "lasp2/zigzag/gated@data=2,ring=4,chunk=4,softmax=ring",
     ],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="kda"): ["lasp2/contiguous/gated@data=2,ring=2,tensor=2,zero=0"],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="gla"): ["linear_scan/contiguous/gated@fsdp=2,ring=4"],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="mamba2", key_heads=2): [
         "ulysses/contiguous/gated@data=2,ulysses=2,tensor=1,chunk=0,remat=dots"
+    ],
+}
+FULL_RECURRENT = {
+    GATED: [
+        "lasp2/contiguous/gated@fsdp=2,ring=4,chunk=0,remat=none,zero=1,softmax=ring",
+        "lasp2/zigzag/gated@data=2,ring=4,chunk=4,softmax=ring",
     ],
 }
 FACTORS = [
@@ -152,8 +156,15 @@ def test_a_step_with_linear_layers_is_the_single_devices_step(model: Model, plan
     assert_alike(trained(plan, model=model), linear_one(model))
 
 
-@pytest.mark.training
-@pytest.mark.parametrize(("model", "plan"), [(model, plan) for model, plans in RECURRENT.items() for plan in plans])
+RECURRENCES = [
+    pytest.param(model, plan, marks=part)
+    for wanted, part in ((RECURRENT, pytest.mark.training), (FULL_RECURRENT, pytest.mark.full))
+    for model, plans in wanted.items()
+    for plan in plans
+]
+
+
+@pytest.mark.parametrize(("model", "plan"), RECURRENCES)
 def test_a_step_with_a_recurrence_is_the_single_devices_step(model: Model, plan: str) -> None:
     one = trained("lasp/contiguous/gated@ring=1,chunk=0,remat=none", model=model)
     assert_alike(trained(plan, model=model), one, RECURRENT_GRADIENTS, RECURRENT_PARAMETERS, least=2)
