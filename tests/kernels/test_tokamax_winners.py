@@ -2,13 +2,23 @@
 
 import importlib.machinery
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stripectl.analysis.accuracy.attention import PublishedTime, attention_rows, predicted_s
+from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
+from stripectl.hardware.target import parse_target
+from stripectl.kernels import tokamax
 from stripectl.kernels.tokamax import winners
 from stripectl.kernels.tokamax.winners import Shape, nearest_winner, read_shape
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.runner.static_facts import why_refused
+from stripectl.runner.tuning.candidates import searched_tiles
 
 KINDS = ("TPU v5",)
 CAUSAL = {"bool_mask": None, "is_causal": True}
@@ -77,3 +87,32 @@ def test_backward_winners_have_files_and_names_of_their_own(sweeps: Path) -> Non
 def test_other_calls_are_left_out(arguments: dict) -> None:
     arrays = dict.fromkeys(("q", "k", "v"), "bf16[2,4096,32,128]")
     assert read_shape(arrays | {"mask": {"is_causal": True}} | arguments) is None
+
+
+SWEPT = [
+    row
+    for row in attention_rows()
+    if row.measured == "tokamax splash" and row.mask == "causal" and row.head_dim == row.v_dim
+]
+
+
+def first_tiles(row: PublishedTime) -> list[Tile]:
+    """The tiles of a search that only simulates, fastest first."""
+    place = LocalTarget(parse_target(f"{row.hardware}:1", None))
+    plan = parse_plan("memory_efficient/contiguous/tokamax@tile=1024x1024")
+    option = "tile" if row.passes == "forward" else "backward"
+    plans = {
+        tile: replace(plan, **{option: tile})
+        for tile in searched_tiles(plan, row.workload, place, row.passes, on_paper=True)
+    }
+    fit = [tile for tile, each in plans.items() if why_refused(each, row.workload, place.target.hardware) is None]
+    return sorted(fit, key=lambda tile: predicted_s(row._replace(tile=tile)) or math.inf)
+
+
+def test_a_search_without_a_device_has_the_fastest_tile_of_the_published_sweep_among_its_first(monkeypatch) -> None:
+    """The fourth is 1 % slower than the third (benchmarks/README.md "Tiles of Pallas kernels")."""
+    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+    monkeypatch.setattr(winners, "winners", lambda *_: [])
+    shortest = kernels["tokamax"].shortest_name
+    ranks = [first_tiles(row).index(shortest(row.tile)) + 1 for row in SWEPT if row.tile]
+    assert len(ranks) == 12 and sum(rank <= 3 for rank in ranks) >= 11 and max(ranks) <= 4

@@ -1,9 +1,10 @@
 """Predictions compared with published times of attention on one device (`profiles/published/attention.csv`).
 
 Each row is a call of a kernel. The prediction is the time of the measured kernel or, where stripectl has no such
-kernel, of the nearest one, at the measured tile, plus the copies of the measured call: tokamax's flash attention
-transposes (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. Copies of stripectl's own plans
-are not included.
+kernel, of the nearest one, at the measured tile, plus what the measured call does in memory before and after its
+kernel: tokamax's flash attention transposes (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back,
+and the backward pass of its splash attention multiplies the output by its gradient, adds partial sums of dQ and rounds
+dK and dV. Copies of stripectl's own plans are not included.
 """
 
 import csv
@@ -19,6 +20,7 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.cost_entries import CostKey, Heads
@@ -27,8 +29,7 @@ from stripectl.simulate.cost_tables import cost_of, table_of
 from stripectl.simulate.simulation import simulate
 from stripectl.util.files import data_folder
 
-NEAREST_KERNEL = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "pallas_tpu"}  # measured: ours
-COPIES = {"tokamax flash"}  # kernels whose call transposes its arrays
+NEAREST_KERNEL = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "tokamax"}  # measured: ours
 
 
 class PublishedTime(NamedTuple):
@@ -77,8 +78,9 @@ class PublishedTime(NamedTuple):
     def plan(self) -> Plan:
         """The plan on one device, with the measured tile."""
         kernel = kernels[self.ours]
-        # The third side of a measured tile belongs to another kernel.
-        measured = self.tile and Tile(*self.tile.sides)
+        measured = self.tile and Tile(*self.tile.sides)  # the third side belongs to another kernel
+        if self.tile and self.measured == "tokamax splash":
+            measured = kernel.shortest_name(self.tile)
         tile = kernel.counting_tile or measured or kernel.default_tile(Hardware.load(self.hardware).kind)
         return Plan("memory_efficient", "contiguous", kernel.name, mesh=(), tile=tile)
 
@@ -148,13 +150,19 @@ def calls(row: PublishedTime, cost: TileCost) -> list[KernelCall]:
 
 
 def copied_s(row: PublishedTime, hardware: Hardware) -> float:
-    """Seconds of the copies that a call makes before and after its kernel."""
-    if row.measured not in COPIES:
-        return 0.0
-    queries = row.q_len * row.heads * (row.head_dim + row.v_dim)
-    keys = row.kv_len * row.kv_heads * (row.head_dim + row.v_dim)
+    """Seconds of a call's reads and writes before and after its kernel."""
+    width, queries, keys = DTYPE_BYTES[row.workload.dtype], row.q_len * row.heads, row.kv_len * row.kv_heads
+    nbytes = 0
+    if row.measured == "tokamax flash":
+        nbytes = 2 * width * (queries + keys) * (row.head_dim + row.v_dim)
+    elif row.measured == "tokamax splash" and row.passes == "backward":
+        assert row.tile
+        sums, zeros = dq_sums(row.kv_len, row.tile)
+        nbytes = width * queries * (2 * row.v_dim + (sums + zeros + 1) * row.head_dim)
+        if zeros and row.heads > row.kv_heads:  # dK and dV are added in float32
+            nbytes += (FLOAT32 + width) * keys * (row.head_dim + row.v_dim)
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figures["hbm_bytes_per_s"]
-    return 2 * DTYPE_BYTES[row.workload.dtype] * row.batch * (queries + keys) / memory
+    return row.batch * nbytes / memory
 
 
 @cache
