@@ -63,6 +63,7 @@ def busy_core() -> Iterator[int]:
 
 
 @pytest.mark.hosts
+@pytest.mark.usefixtures("users_compiler")
 def test_a_worker_sees_another_program_on_its_core(busy_core: int) -> None:
     with WorkerGroup(1) as devices:
         work = replace(SMALL, seq_len=2**15).to_json()

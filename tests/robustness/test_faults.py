@@ -208,6 +208,7 @@ def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -
 
 
 @pytest.mark.hosts
+@pytest.mark.usefixtures("users_compiler")
 def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     plan = parse_plan("ring/striped/xla@ring=2,tile=512")
     with DevicePool(silent) as devices:

@@ -315,7 +315,9 @@ def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: py
     assert 2 in map(len, before.values())  # whose worker was killed
     monkeypatch.setattr("stripectl.reporters.terminal.screen.ProgressDisplay.say", interrupt)
     assert run(*call, "--resume") == 130
-    assert {plan: samples_s for plan, samples_s in found().items() if plan in before} == before
+    between = {plan: samples_s for plan, samples_s in found().items() if plan in before}
+    assert {plan: samples_s[: len(before[plan])] for plan, samples_s in between.items()} == before
+    assert max(map(len, between.values())) <= 3 and (strategy == "race" or between == before)
     monkeypatch.setattr("stripectl.reporters.terminal.screen.ProgressDisplay.say", lambda *_: None)
     assert run(*call, "--resume") == 0
     after = found()
