@@ -18,7 +18,12 @@ from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
-from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
+from stripectl.runner.static_facts import (
+    why_refused,
+    why_scores_exceed_memory,
+    why_tile_exceeds_core,
+    with_static_facts,
+)
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4
@@ -120,6 +125,7 @@ def make_case(
         workload, plan, hardware
     )
     full = plan if reason else with_tile(plan, workload, hardware.kind)
+    reason = reason or why_tile_exceeds_core(full, workload, hardware, flags)
     case = Case(workload=workload, plan=full, target=place.target.name, method=method, flags=flags or None)
     if reason:
         return replace(case, status="refused", reason=reason)

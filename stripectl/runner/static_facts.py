@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -27,6 +28,8 @@ from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
 
 SCORE_BYTES = 4
+VMEM_FLAG = "xla_tpu_scoped_vmem_limit_kib"
+NO_FLAGS: Mapping[str, str] = {}
 
 
 def with_static_facts(case: Case, hardware: Hardware) -> Case:
@@ -97,14 +100,16 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
 
 def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
     """Why the plan cannot compute the workload on `devices` devices of this hardware (None: any number), or None."""
-    reason = why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
-    return reason or why_tile_exceeds_core(plan, workload, hardware)
+    return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
 
 
-def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware) -> str | None:
-    """Why a tile does not fit into the memory that the compiler gives a kernel on a core, or None."""
-    kernel, limit = kernels[plan.kernel], hardware.figure("vmem_limit_bytes")
-    if kernel.vmem_bytes is None or limit is None or plan.tile is None:
+def why_tile_exceeds_core(
+    plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str] = NO_FLAGS
+) -> str | None:
+    """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
+    or None."""
+    kernel, limit = kernels[plan.kernel], vmem_limit_bytes(hardware, flags)
+    if kernel.vmem_bytes is None or limit is None:
         return None
     for passes, option in (("forward", "tile"), ("backward", "backward")):
         if passes == "backward" and workload.passes == "forward":
@@ -118,6 +123,14 @@ def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware) ->
                 f"compiler gives a kernel {nbytes(limit)}. Try {smaller}, or --kernel pallas_tpu."
             )
     return None
+
+
+def vmem_limit_bytes(hardware: Hardware, flags: Mapping[str, str]) -> float | None:
+    """The memory of a core that the compiler gives a kernel: by a plan's flag, by the flag of the environment, or by
+    itself."""
+    around = re.findall(rf"{VMEM_FLAG}=(\d+)", os.environ.get("LIBTPU_INIT_ARGS", ""))
+    given = flags.get(VMEM_FLAG, around[-1] if around else "")
+    return int(given) * 2**10 if given.isdecimal() else hardware.figure("vmem_limit_bytes")
 
 
 def halved(tile: Tile) -> Iterator[Tile]:

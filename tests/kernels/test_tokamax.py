@@ -12,9 +12,12 @@ from stripectl.core.plan import parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import parse_target
 from stripectl.kernels import tokamax
 from stripectl.kernels.tokamax.tile_memory import vmem_bytes
-from stripectl.runner.static_facts import why_refused
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.runner.request import make_case
+from stripectl.runner.static_facts import VMEM_FLAG, why_tile_exceeds_core
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 
@@ -92,17 +95,29 @@ def test_the_memory_of_a_core_is_as_the_compiler_says(tile: str, mib: float) -> 
     assert vmem_bytes(work, plan, "backward") / 2**20 == pytest.approx(mib, rel=0.01)
 
 
-def test_a_tile_that_does_not_fit_into_a_core_is_refused_with_both_sizes(monkeypatch) -> None:
+def test_a_tile_that_does_not_fit_into_a_core_is_refused_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """tokamax's own winner for 4k keys with heads of 256 fits there, where two columns of tiles need no sums of dQ and
     dK outside of the core, and in none of its longer winners."""
-    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+    tpu7x = Hardware.load("tpu7x")
     plan = parse_plan("memory_efficient/contiguous/tokamax@tile=512x512,backward=2048x2048x512")
     long = Workload(seq_len=2**13, heads=32, kv_heads=8, head_dim=256, passes="forward-backward")
-    reason = why_refused(plan, long, Hardware.load("tpu7x")) or ""
+    reason = why_tile_exceeds_core(plan, long, tpu7x) or ""
     assert "backward tile 2048x2048x512 of tokamax takes 38.4 MiB of a core's memory" in reason and "32.0 MiB" in reason
     assert "Try backward=2048x1024x512," in reason
-    assert why_refused(plan, replace(long, seq_len=2**12), Hardware.load("tpu7x")) is None
-    assert why_refused(plan, replace(long, passes="forward"), Hardware.load("tpu7x")) is None
+    assert why_tile_exceeds_core(plan, replace(long, seq_len=2**12), tpu7x) is None
+    assert why_tile_exceeds_core(plan, replace(long, passes="forward"), tpu7x) is None
+    assert why_tile_exceeds_core(plan, long, tpu7x, {VMEM_FLAG: "65536"}) is None
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--a=b --{VMEM_FLAG}=65536")
+    assert why_tile_exceeds_core(plan, long, tpu7x) is None
+    assert "16.0 MiB" in str(why_tile_exceeds_core(plan, long, tpu7x, {VMEM_FLAG: "16384"}))
+
+
+def test_a_default_tile_that_does_not_fit_into_a_core_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+    work = Workload(seq_len=2**16, heads=8, kv_heads=2, head_dim=256, passes="forward-backward")
+    place, plan = LocalTarget(parse_target("v5e:2x2")), parse_plan("ring/contiguous/tokamax@ring=4")
+    case = make_case(work, plan, {}, place, "simulated")
+    assert case.status == "refused" and "the backward tile 1024x1024 of tokamax takes" in (case.reason or "")
 
 
 @pytest.mark.parametrize(("rows", "sides"), [(16384, {1024, 2048}), (18900, {1024, 1920, 2048})])

@@ -17,7 +17,7 @@ from stripectl.kernels import tokamax
 from stripectl.kernels.tokamax import winners
 from stripectl.kernels.tokamax.winners import Shape, nearest_winner, read_shape
 from stripectl.measure.device_pool import LocalTarget
-from stripectl.runner.static_facts import why_refused
+from stripectl.runner.request import make_case
 from stripectl.runner.tuning.candidates import searched_tiles
 
 KINDS = ("TPU v5",)
@@ -105,7 +105,7 @@ def first_tiles(row: PublishedTime) -> list[Tile]:
         tile: replace(plan, **{option: tile})
         for tile in searched_tiles(plan, row.workload, place, row.passes, on_paper=True)
     }
-    fit = [tile for tile, each in plans.items() if why_refused(each, row.workload, place.target.hardware) is None]
+    fit = [tile for tile, each in plans.items() if make_case(row.workload, each, {}, place, "simulated").is_ready]
     return sorted(fit, key=lambda tile: predicted_s(row._replace(tile=tile)) or math.inf)
 
 

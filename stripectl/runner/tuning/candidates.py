@@ -4,7 +4,7 @@ reason."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stripectl.core.defaults import tiles_for
+from stripectl.core.defaults import tiles_for, with_tile
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
@@ -16,7 +16,7 @@ from stripectl.runner.cases import compiling
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
-from stripectl.runner.static_facts import why_refused
+from stripectl.runner.static_facts import why_refused, why_tile_exceeds_core
 from stripectl.runner.tuning.successive_halving import HOPELESS
 from stripectl.simulate.keys_at_once import with_keys_at_once
 
@@ -98,8 +98,10 @@ def tile_of_sweep(plan: Plan, workload: Workload, place: LocalTarget, passes: st
         return None
     tile = kernel.shortest_name(found.tile)
     with_it = replace(plan, **{"tile" if passes == "forward" else "backward": tile})
-    fits = why_refused(with_it, workload, hardware, place.target.devices) is None
-    return KnownTile(tile, found.source) if fits else None
+    named = with_tile(with_it, workload, hardware.kind)
+    reason = why_refused(with_it, workload, hardware, place.target.devices)
+    reason = reason or why_tile_exceeds_core(named, workload, hardware)
+    return None if reason else KnownTile(tile, found.source)
 
 
 def why_not_run(prior_s: Sequence[float | None], index: int) -> str:
