@@ -42,8 +42,9 @@ CASES = [
 def test_equals_dense_attention(case: tuple) -> None:
     layout, mask, dtype, kv_heads, tile, odd_rows = case
     sizes = {"heads": 2, "kv_heads": kv_heads, "head_dim": 64, "dtype": dtype, "mask": mask}
-    # Tiles of 128 form four columns or more, whose live tiles are listed backward; tiles of 256 form two or three.
-    workload = Workload(seq_len=2 * (512 + odd_rows), passes="forward-backward", **sizes)
+    # Tiles of 128 form four columns or more, whose live tiles are listed backward, and tiles of 256 one or two.
+    rows = (512 if tile == "128" else 256) + odd_rows
+    workload = Workload(seq_len=2 * rows, passes="forward-backward", **sizes)
     check(workload, parse_plan(f"ring/{layout}/tokamax@ring=2,tile={tile}"))
 
 
