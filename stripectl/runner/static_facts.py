@@ -1,5 +1,6 @@
 """The static facts of a plan, before anything runs: its tiles, the bytes that it sends, and the bounds on its gain."""
 
+import itertools
 import math
 import os
 import re
@@ -108,19 +109,19 @@ def why_tile_exceeds_core(
 ) -> str | None:
     """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
     or None."""
-    kernel, limit = kernels[plan.kernel], vmem_limit_bytes(hardware, flags)
-    if kernel.vmem_bytes is None or limit is None:
-        return None
-    for passes, option in (("forward", "tile"), ("backward", "backward")):
-        if passes == "backward" and workload.passes == "forward":
-            return None
-        tile = plan.tiles[passes]
-        needed = {each: kernel.vmem_bytes(workload, replace(plan, **{option: each}), passes) for each in halved(tile)}
+    limit, passes = vmem_limit_bytes(hardware, flags), ["forward"] + ["backward"] * (workload.passes != "forward")
+    for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes):
+        kernel, tile = kernels[each.kernel], each.tiles[which]
+        if kernel.vmem_bytes is None or limit is None:
+            continue  # the kernel sets its limit itself, or the limit is not known
+        option, needed = "tile" if which == "forward" else which, dict[Tile, int]()
+        for smaller in halved(tile):
+            needed[smaller] = kernel.vmem_bytes(own, replace(each, **{option: smaller}), which)
         if needed[tile] > limit:
-            smaller = next((f"{option}={each}" for each, size in needed.items() if size <= limit), "a smaller tile")
+            fits = next((f"{option}={smaller}" for smaller, size in needed.items() if size <= limit), "a smaller tile")
             return (
-                f"the {passes} tile {tile} of {plan.kernel} takes {nbytes(needed[tile])} of a core's memory, and the "
-                f"compiler gives a kernel {nbytes(limit)}. Try {smaller}, or --kernel pallas_tpu."
+                f"the {which} tile {tile} of {each.kernel} takes {nbytes(needed[tile])} of a core's memory, and the "
+                f"compiler gives a kernel {nbytes(limit)}. Try {fits}, or --kernel pallas_tpu."
             )
     return None
 
@@ -135,11 +136,12 @@ def vmem_limit_bytes(hardware: Hardware, flags: Mapping[str, str]) -> float | No
 
 def halved(tile: Tile) -> Iterator[Tile]:
     """The tile, and smaller and smaller tiles: the longer side has half the rows each time."""
-    while min(tile.sides) >= MIN_TILE_ROWS:
-        yield tile
+    yield tile
+    while max(tile.sides) > MIN_TILE_ROWS:
         q, kv = tile.sides
         q, kv = (q // 2, kv) if q > kv else (q, kv // 2)
         tile = Tile(q, kv, tile.block_kv_compute and math.gcd(kv, tile.block_kv_compute))
+        yield tile
 
 
 def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
