@@ -145,9 +145,8 @@ def schemes_phrase(plans: Sequence[Plan]) -> str:
 
 
 def tile_words(tile: Tile) -> str:
-    """Queries by keys."""
-    at_once = f" ({tile.block_kv_compute} at once)" if tile.block_kv_compute else ""
-    return f"{tile.block_q} x {tile.block_kv}{at_once}"
+    """Queries by keys, and by the keys that are multiplied at once where the tile names them."""
+    return str(tile).replace("x", " x ")
 
 
 def softmax_words(plans: Sequence[Plan]) -> str:
