@@ -1,7 +1,8 @@
 """Eight virtual CPU devices for every test of programs, whose compiler here is XLA without LLVM's optimisations: a test
 runs a program once. Commands that tests start have the same compiler, and keep what it compiles for each other: many of
-them start workers for the same programs. Tests of `users_compiler` have the compiler that users have. And no deadlines,
-since how long an example takes says more of what else the machine does. Flags that XLA_FLAGS holds are passed on."""
+them start workers for the same programs. The fixture `users_compiler` gives a test's commands the compiler that users
+have. And no deadlines, since how long an example takes says more of what else the machine does. Flags that XLA_FLAGS
+holds are passed on."""
 
 import gc
 import json

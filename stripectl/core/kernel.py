@@ -118,7 +118,8 @@ class Kernel:
     in_stages: it computes a chunk of a recurrence in stages, which exchange their results through memory.
     query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
     dq_sums(keys of a piece, tile) -> how many partial sums of dQ, each as large as the queries, a backward pass keeps
-        in memory and adds up at its end, and how many of them begin as zeros. None for a kernel that keeps none.
+        in memory and adds up at its end, and how many arrays of this size it reads and writes for that. None for a
+        kernel that keeps one dQ.
     vmem_bytes(workload, plan, pass) -> the memory of a TPU core that a tile of the pass takes, for a kernel that leaves
         the compiler's limit as it is; None where the kernel sets the limit itself.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.

@@ -17,13 +17,9 @@ from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
+from stripectl.runner.core_memory import why_tile_exceeds_core
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
-from stripectl.runner.static_facts import (
-    why_refused,
-    why_scores_exceed_memory,
-    why_tile_exceeds_core,
-    with_static_facts,
-)
+from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4

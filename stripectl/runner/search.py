@@ -30,7 +30,7 @@ from stripectl.workers.worker_group import WorkerError
 
 def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
     """The case to be simulated, with the source of its time, and the cost model for each kind of its layers; refused or
-    failed where there is none."""
+    failed without such a model."""
     refused = Measurement.of(case)
     if not case.is_ready:
         return refused, []

@@ -1,16 +1,14 @@
 """The static facts of a plan, before anything runs: its tiles, the bytes that it sends, and the bounds on its gain."""
 
-import itertools
 import math
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from stripectl.core.bounds import layer_speedup, ring_work
-from stripectl.core.kernel import MIN_TILE_ROWS, kernels
+from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.mask_tiles import count_pairs, count_tiles
@@ -29,8 +27,6 @@ from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
 
 SCORE_BYTES = 4
-VMEM_FLAG = "xla_tpu_scoped_vmem_limit_kib"
-NO_FLAGS: Mapping[str, str] = {}
 
 
 def with_static_facts(case: Case, hardware: Hardware) -> Case:
@@ -102,46 +98,6 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
 def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
     """Why the plan cannot compute the workload on `devices` devices of this hardware (None: any number), or None."""
     return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
-
-
-def why_tile_exceeds_core(
-    plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str] = NO_FLAGS
-) -> str | None:
-    """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
-    or None."""
-    limit, passes = vmem_limit_bytes(hardware, flags), ["forward"] + ["backward"] * (workload.passes != "forward")
-    for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes):
-        kernel, tile = kernels[each.kernel], each.tiles[which]
-        if kernel.vmem_bytes is None or limit is None:
-            continue  # the kernel sets its limit itself, or the limit is not known
-        option, needed = "tile" if which == "forward" else which, dict[Tile, int]()
-        for smaller in halved(tile):
-            needed[smaller] = kernel.vmem_bytes(own, replace(each, **{option: smaller}), which)
-        if needed[tile] > limit:
-            fits = next((f"{option}={smaller}" for smaller, size in needed.items() if size <= limit), "a smaller tile")
-            return (
-                f"the {which} tile {tile} of {each.kernel} takes {nbytes(needed[tile])} of a core's memory, and the "
-                f"compiler gives a kernel {nbytes(limit)}. Try {fits}, or --kernel pallas_tpu."
-            )
-    return None
-
-
-def vmem_limit_bytes(hardware: Hardware, flags: Mapping[str, str]) -> float | None:
-    """The memory of a core that the compiler gives a kernel: by a plan's flag, by the flag of the environment, or by
-    itself."""
-    around = re.findall(rf"{VMEM_FLAG}=(\d+)", os.environ.get("LIBTPU_INIT_ARGS", ""))
-    given = flags.get(VMEM_FLAG, around[-1] if around else "")
-    return int(given) * 2**10 if given.isdecimal() else hardware.figure("vmem_limit_bytes")
-
-
-def halved(tile: Tile) -> Iterator[Tile]:
-    """The tile, and smaller and smaller tiles: the longer side has half the rows each time."""
-    yield tile
-    while max(tile.sides) > MIN_TILE_ROWS:
-        q, kv = tile.sides
-        q, kv = (q // 2, kv) if q > kv else (q, kv // 2)
-        tile = Tile(q, kv, tile.block_kv_compute and math.gcd(kv, tile.block_kv_compute))
-        yield tile
 
 
 def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:

@@ -60,7 +60,7 @@ class SimulatedAttend:
         self.pads = {passes: np.array(each)[:, None] for passes, each in padded if any(each)}  # by pass and plan
         keys, dq_sums = self.sharding.key_piece, self.kernel.dq_sums
         sums = [dq_sums(keys, tile) for tile in tiles.get("backward", ())] if dq_sums else []
-        self.dq_sums = np.array(sums)  # (plans, [partial sums of dQ, how many of them begin as zeros])
+        self.dq_sums = np.array(sums)  # (plans, [partial sums of dQ, arrays moved for them])
         self.value_dim = workload.value_dim
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
         self.rounds_run = list[KernelCall]()
@@ -318,10 +318,10 @@ class SimulatedAttend:
         return self._advance(passes, cost, q, needs, tiles, share)
 
     def _add_partial_sums(self, q: TimedArray) -> None:
-        """Partial sums of dQ are written as zeros, read, and their sum is written."""
-        sums, zeros = self.dq_sums.T
-        self.clocks.ledger.beside(sums * q.elements * self.itemsize)
-        self.clocks.touch((sums + zeros + 1)[:, None] * q.elements * self.itemsize)
+        """The memory and the traffic of a call that adds partial sums of dQ."""
+        held, moved = self.dq_sums.T * q.elements * self.itemsize
+        self.clocks.ledger.beside(held)
+        self.clocks.touch(moved[:, None])
 
     def _pad(self, passes: str, q: TimedArray, padded: np.ndarray, parts: int) -> None:
         """The copies of a call that pads rows: its arguments are copied, and its float32 results too, once to be padded

@@ -1,7 +1,7 @@
 """The third side of a tile: how many of its keys a kernel multiplies at once, by the costs that ship for a machine.
 
-For each pair of sides only the cheapest third side of those in the table is worth a run or a compilation; a simulation
-takes no time, and tries them all.
+For each pair of sides only the cheapest third side of those in the table is worth a run or a compilation; a search that
+only simulates tries every third side.
 """
 
 from stripectl.core.kernel import MAX_TILE_ROWS, kernels
@@ -16,7 +16,7 @@ LARGEST = Tile(MAX_TILE_ROWS, MAX_TILE_ROWS)
 WORTH = 0.01  # of a cost: what another number than the usual must save
 
 
-def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> list[Tile]:
+def with_third_sides(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> list[Tile]:
     """The tile with each third side in the table, cheapest first; the kernel's usual number comes first where no other
     is clearly cheaper, and alone where the table does not tell third sides apart. A kernel that multiplies the keys of
     a whole tile at once has no larger block of scores than those in the table."""
@@ -33,13 +33,12 @@ def with_keys_at_once(tile: Tile, workload: Workload, plan: Plan, hardware: Hard
     masked = kernel.masks_all and not workload.window.sees_future
     shapes = {each: shape._replace(tile=each) for each in others}
     costs = {each: cost for each, own in shapes.items() if (cost := cost_of_scores(table, own, passes, masked=masked))}
-    cheapest = sorted(costs, key=lambda each: (costs[each], each))
-    whole = kernel.keys_at_once(LARGEST)[0] == LARGEST.block_kv
-    if whole and most and kernel.full_name(tile).scores_at_once > most:
-        return cheapest
     usual = cost_of_scores(table, shape, passes, masked=masked)
-    better = [each for each in cheapest if usual and costs[each] < usual * (1 - WORTH)]
-    return [*better, tile, *(each for each in cheapest if each not in better and costs[each] != usual)]
+    whole = kernel.keys_at_once(LARGEST)[0] == LARGEST.block_kv
+    ranked = {each: cost for each, cost in costs.items() if cost != usual}
+    if not (whole and most and kernel.full_name(tile).scores_at_once > most):
+        ranked[tile] = usual * (1 - WORTH) if usual else 0.0
+    return sorted(ranked, key=lambda each: (ranked[each], each != tile, each))
 
 
 def cost_of_scores(table: CostTable, shape: CostKey, passes: str, *, masked: bool) -> float | None:

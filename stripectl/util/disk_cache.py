@@ -32,7 +32,7 @@ def path_of(key: Any) -> Path:
 
 
 def load(key: Any) -> Any:
-    """The stored value, or None where there is none or it cannot be read."""
+    """The stored value, or None where nothing is stored or it cannot be read."""
     try:
         return json.loads(path_of(key).read_text())
     except (OSError, ValueError):

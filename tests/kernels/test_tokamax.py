@@ -16,8 +16,8 @@ from stripectl.hardware.target import parse_target
 from stripectl.kernels import tokamax
 from stripectl.kernels.tokamax.tile_memory import vmem_bytes
 from stripectl.measure.device_pool import LocalTarget
+from stripectl.runner.core_memory import VMEM_FLAG, why_tile_exceeds_core
 from stripectl.runner.request import make_case
-from stripectl.runner.static_facts import VMEM_FLAG, why_tile_exceeds_core
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 
@@ -102,14 +102,14 @@ def test_a_tile_that_does_not_fit_into_a_core_is_refused_with_both_sizes(monkeyp
     tpu7x = Hardware.load("tpu7x")
     plan = parse_plan("memory_efficient/contiguous/tokamax@tile=512x512,backward=2048x2048x512")
     long = Workload(seq_len=2**13, heads=32, kv_heads=8, head_dim=256, passes="forward-backward")
-    reason = why_tile_exceeds_core(plan, long, tpu7x) or ""
+    reason = why_tile_exceeds_core(plan, long, tpu7x, {}) or ""
     assert "backward tile 2048x2048x512 of tokamax takes 38.4 MiB of a core's memory" in reason and "32.0 MiB" in reason
     assert "Try backward=2048x1024x512," in reason
-    assert why_tile_exceeds_core(plan, replace(long, seq_len=2**12), tpu7x) is None
-    assert why_tile_exceeds_core(plan, replace(long, passes="forward"), tpu7x) is None
+    assert why_tile_exceeds_core(plan, replace(long, seq_len=2**12), tpu7x, {}) is None
+    assert why_tile_exceeds_core(plan, replace(long, passes="forward"), tpu7x, {}) is None
     assert why_tile_exceeds_core(plan, long, tpu7x, {VMEM_FLAG: "65536"}) is None
     monkeypatch.setenv("LIBTPU_INIT_ARGS", f"--a=b --{VMEM_FLAG}=65536")
-    assert why_tile_exceeds_core(plan, long, tpu7x) is None
+    assert why_tile_exceeds_core(plan, long, tpu7x, {}) is None
     assert "16.0 MiB" in str(why_tile_exceeds_core(plan, long, tpu7x, {VMEM_FLAG: "16384"}))
 
 

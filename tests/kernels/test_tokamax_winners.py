@@ -102,8 +102,7 @@ def first_tiles(row: PublishedTime) -> list[Tile]:
     plan = parse_plan("memory_efficient/contiguous/tokamax@tile=1024x1024")
     option = "tile" if row.passes == "forward" else "backward"
     plans = {
-        tile: replace(plan, **{option: tile})
-        for tile in searched_tiles(plan, row.workload, place, row.passes, on_paper=True)
+        tile: replace(plan, **{option: tile}) for tile in searched_tiles(plan, row.workload, place, row.passes, True)
     }
     fit = [tile for tile, each in plans.items() if make_case(row.workload, each, {}, place, "simulated").is_ready]
     return sorted(fit, key=lambda tile: predicted_s(row._replace(tile=tile)) or math.inf)

@@ -101,7 +101,7 @@ def test_candidates_come_from_the_kernel_and_the_block() -> None:
 def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() -> None:
     place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/striped/pallas_tpu@ring=4")
     work = Workload(seq_len=2**16, heads=4, kv_heads=4, head_dim=128, passes="forward-backward")
-    found = searched_tiles(plan, work, place, "backward")
+    found = searched_tiles(plan, work, place, "backward", False)
     usual = tiles_for(plan, work, "tpu")
     assert found[0] == usual[0] and len(found) <= len(usual) + 1
     assert {tile.sides for tile in found} == {tile.sides for tile in usual}
@@ -111,16 +111,16 @@ def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() ->
     best, own = (cost_of_scores(table, shape, "backward", masked=False) for shape in shapes)
     assert best and own and best < own
     other = parse_plan("ring/striped/xla@ring=4")
-    assert searched_tiles(other, work, place, "backward") == tiles_for(other, work, "tpu")
+    assert searched_tiles(other, work, place, "backward", False) == tiles_for(other, work, "tpu")
 
 
 def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blocks_of_the_table(monkeypatch) -> None:
     monkeypatch.setattr("stripectl.kernels.tokamax.why_not_installed", lambda: None)
     place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/zigzag/tokamax@ring=4")
     work = Workload(seq_len=2**18, heads=32, kv_heads=8, head_dim=128)
-    found = searched_tiles(plan, work, place, "forward")
+    found = searched_tiles(plan, work, place, "forward", False)
     assert {Tile(1024, 1024), Tile(2048, 2048, 512)} <= set(found) and Tile(2048, 2048) not in found
-    table, every = table_of("tpu7x"), searched_tiles(plan, work, place, "forward", on_paper=True)
+    table, every = table_of("tpu7x"), searched_tiles(plan, work, place, "forward", True)
     assert table and set(found) < set(every)
     entries = table.tiles(CostKey("tokamax", "bfloat16", Heads(128, 128), Tile(1024, 1024)), "forward")
     most, tried = (max(kernels["tokamax"].full_name(tile).scores_at_once for tile in each) for each in (entries, every))
@@ -130,7 +130,7 @@ def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blo
 def test_a_search_that_only_simulates_ranks_every_third_side() -> None:
     place, plan = LocalTarget(parse_target("tpu7x:1", None)), parse_plan("memory_efficient/contiguous/tokamax")
     work = Workload(seq_len=2**13, heads=32, kv_heads=8, head_dim=128)
-    few, every = (searched_tiles(plan, work, place, "forward", on_paper=each) for each in (False, True))
+    few, every = (searched_tiles(plan, work, place, "forward", each) for each in (False, True))
     sides = {tile.block_kv_compute or tile.block_kv for tile in every if tile.sides == (2048, 2048)}
     assert len(sides) > 1 and sum(tile.sides == (2048, 2048) for tile in few) == 1
 

@@ -20,7 +20,7 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
-from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums
+from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums, lists_live_tiles
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.cost_entries import CostKey, Heads
@@ -30,6 +30,7 @@ from stripectl.simulate.simulation import simulate
 from stripectl.util.files import data_folder
 
 NEAREST_KERNEL = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "tokamax"}  # measured: ours
+SPLASH = "tokamax splash"  # a measured kernel that stripectl has, with the third sides of its tiles
 
 
 class PublishedTime(NamedTuple):
@@ -78,9 +79,9 @@ class PublishedTime(NamedTuple):
     def plan(self) -> Plan:
         """The plan on one device, with the measured tile."""
         kernel = kernels[self.ours]
-        measured = self.tile and Tile(*self.tile.sides)  # the third side belongs to another kernel
-        if self.tile and self.measured == "tokamax splash":
-            measured = kernel.shortest_name(self.tile)
+        # The third side of a measured tile belongs to the measured kernel.
+        measured = self.tile and (self.tile if self.measured == SPLASH else Tile(*self.tile.sides))
+        measured = measured and kernel.shortest_name(measured)
         tile = kernel.counting_tile or measured or kernel.default_tile(Hardware.load(self.hardware).kind)
         return Plan("memory_efficient", "contiguous", kernel.name, mesh=(), tile=tile)
 
@@ -155,11 +156,11 @@ def copied_s(row: PublishedTime, hardware: Hardware) -> float:
     nbytes = 0
     if row.measured == "tokamax flash":
         nbytes = 2 * width * (queries + keys) * (row.head_dim + row.v_dim)
-    elif row.measured == "tokamax splash" and row.passes == "backward":
+    elif row.measured == SPLASH and row.passes == "backward":
         assert row.tile
-        sums, zeros = dq_sums(row.kv_len, row.tile)
-        nbytes = width * queries * (2 * row.v_dim + (sums + zeros + 1) * row.head_dim)
-        if zeros and row.heads > row.kv_heads:  # dK and dV are added in float32
+        _, moved = dq_sums(row.kv_len, row.tile)
+        nbytes = width * queries * (2 * row.v_dim + moved * row.head_dim)
+        if lists_live_tiles(row.kv_len, row.tile) and row.heads > row.kv_heads:  # dK and dV are added in float32
             nbytes += (FLOAT32 + width) * keys * (row.head_dim + row.v_dim)
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figures["hbm_bytes_per_s"]
     return row.batch * nbytes / memory

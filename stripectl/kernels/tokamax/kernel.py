@@ -29,6 +29,7 @@ MASK_VALUE = -2.4e38  # a score that the mask drops
 DEAD, MASKED, WHOLE = 0, 1, 2  # the library's kinds of tiles
 
 library, MaskInfo, attend_forward, attend_backward = compat.tokamax()
+NO_MASK = MaskInfo(*[None] * len(MaskInfo._fields))
 
 
 def kinds_of_tiles(band: MaskBlock, tile: Tile) -> Any:
@@ -69,9 +70,6 @@ def last_keys(band: MaskBlock, tile: Tile) -> Any:
     """The last key of each query, padded queries included."""
     rows = -(-band.rows // tile.block_q) * tile.block_q
     return jnp.minimum(jnp.arange(rows, dtype=jnp.int32) + band.high, band.cols - 1)
-
-
-NO_MASK = MaskInfo(*[None] * len(MaskInfo._fields))
 
 
 def config_of(tile: Tile, dq_sums: int | None, interpret: bool) -> Any:

@@ -20,8 +20,12 @@ SUBLANES = 8  # a value per row, such as the log-sum-exp, is a block of as many 
 
 
 def dq_sums(keys: int, tile: Tile) -> tuple[int, int]:
-    """(the partial sums of dQ, how many of them begin as zeros). A grid that lists live tiles adds each to a sum."""
-    return (DQ_SUMS, DQ_SUMS) if lists_live_tiles(keys, tile) else (math.ceil(keys / tile.block_kv), 0)
+    """(the partial sums of dQ, the arrays of their size that are read and written for them). Each is read, and their
+    sum is written; where a grid lists live tiles, zeros are written first."""
+    if lists_live_tiles(keys, tile):
+        return DQ_SUMS, 2 * DQ_SUMS + 1
+    columns = math.ceil(keys / tile.block_kv)
+    return columns, columns + 1
 
 
 def lists_live_tiles(keys: int, tile: Tile) -> bool:

@@ -4,7 +4,7 @@ reason."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stripectl.core.defaults import tiles_for, with_tile
+from stripectl.core.defaults import tiles_for
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
@@ -16,9 +16,9 @@ from stripectl.runner.cases import compiling
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
-from stripectl.runner.static_facts import why_refused, why_tile_exceeds_core
+from stripectl.runner.static_facts import why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
-from stripectl.simulate.keys_at_once import with_keys_at_once
+from stripectl.simulate.keys_at_once import with_third_sides
 
 DEFAULT_COMPILED_TILES = 8
 
@@ -46,8 +46,8 @@ class TileSearch:
         request, count = parse_request(replace(options, tile=None)), options.refine or DEFAULT_COMPILED_TILES
         return cls(request=request, tiles=tiles, strategy=strategy, refine_count=count)
 
-    def is_on_paper(self, place: LocalTarget) -> bool:
-        """Whether tiles are only simulated, because nothing of the target is here and nothing is compiled."""
+    def only_simulates(self, place: LocalTarget) -> bool:
+        """Whether tiles are only simulated: no device of the target's kind is here, and nothing is compiled."""
         return not place.here and place.processes is None and not compiling(self.request, place)
 
 
@@ -59,8 +59,8 @@ def forward_cases(
     bare = replace(plan, tile=None, backward=None)
     if why_refused(bare, forward, place.target.hardware, place.target.devices):
         return [make_case(forward, bare, flags, place, "simulated")]
-    own = searched_tiles(bare, forward, place, "forward", on_paper=tuning.is_on_paper(place))
-    tiles = [plan.tile] if plan.tile else tuning.tiles or own
+    every = tuning.only_simulates(place)
+    tiles = [plan.tile] if plan.tile else tuning.tiles or searched_tiles(bare, forward, place, "forward", every)
     return [make_case(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
 
 
@@ -69,39 +69,37 @@ def backward_cases(
 ) -> list[Case]:
     """Both passes with the chosen tile of the forward pass, and every tile of the backward pass."""
     both = replace(workload, passes="forward-backward")
-    own = searched_tiles(plan, both, place, "backward", on_paper=tuning.is_on_paper(place))
-    tiles = [plan.backward] if plan.backward else tuning.tiles or own
+    every = tuning.only_simulates(place)
+    tiles = [plan.backward] if plan.backward else tuning.tiles or searched_tiles(plan, both, place, "backward", every)
     plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
     return [make_case(both, each, flags, place, "simulated") for each in plans]
 
 
 def searched_tiles(
-    plan: Plan, workload: Workload, place: LocalTarget, passes: str, *, on_paper: bool = False
+    plan: Plan, workload: Workload, place: LocalTarget, passes: str, every_third_side: bool
 ) -> list[Tile]:
     """The tiles of the kernel: the default first, then the tile of a published sweep, then others, each with its best
-    third side, or, where tiles are only simulated, with all third sides."""
+    third side or with every third side."""
     hardware, first = place.target.hardware, tile_of_sweep(plan, workload, place, passes)
     default, *others = tiles_for(plan, workload, hardware.kind)
     found = list[Tile]()
     for tile in (default, *others):
-        sides = with_keys_at_once(tile, workload, plan, hardware, passes)
-        found += sides if on_paper else sides[:1]
+        sides = with_third_sides(tile, workload, plan, hardware, passes)
+        found += sides if every_third_side else sides[:1]
     return list(dict.fromkeys([default, *([first.tile] if first else []), *found]))
 
 
 def tile_of_sweep(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> KnownTile | None:
     """The tile of a published sweep with which the search of a pass begins, without the third side that the kernel
-    takes by itself; None where there is none, or it does not fit into the plan's shards."""
-    kernel, hardware = kernels[plan.kernel], place.target.hardware
-    found = kernel.known_tile and kernel.known_tile(workload, plan, hardware.device_kinds, passes)
+    takes by itself; None without such a tile, or where the plan cannot run with it."""
+    kernel, kinds = kernels[plan.kernel], place.target.hardware.device_kinds
+    found = kernel.known_tile and kernel.known_tile(workload, plan, kinds, passes)
     if not found:
         return None
     tile = kernel.shortest_name(found.tile)
     with_it = replace(plan, **{"tile" if passes == "forward" else "backward": tile})
-    named = with_tile(with_it, workload, hardware.kind)
-    reason = why_refused(with_it, workload, hardware, place.target.devices)
-    reason = reason or why_tile_exceeds_core(named, workload, hardware)
-    return None if reason else KnownTile(tile, found.source)
+    case = make_case(workload, with_it, {}, place, "simulated", describe=False)
+    return KnownTile(tile, found.source) if case.is_ready else None
 
 
 def why_not_run(prior_s: Sequence[float | None], index: int) -> str:

@@ -226,7 +226,7 @@ class TileSearches:
         if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
             return RunPlans(self.tuning, measured, self.budget_s)
         simulated = self.backends.simulated(place)
-        if self.tuning.is_on_paper(place):
+        if self.tuning.only_simulates(place):
             return DatasheetOnly(simulated, place.target.hardware.kind)
         return TimeTiles(self.tuning, simulated, self.budget_s)
 
