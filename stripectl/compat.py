@@ -73,6 +73,14 @@ class Tokamax(NamedTuple):
     backward: Any
 
 
+class TokamaxGpu(NamedTuple):
+    """tokamax's attention on Hopper GPUs: the modules of its passes, and the type of its masks."""
+
+    forward: Any
+    backward: Any
+    Mask: Any
+
+
 def tokamax() -> Tokamax:
     """tokamax's splash attention. Its public function cannot give its log-sum-exp to the backward pass.
 
@@ -87,11 +95,37 @@ def tokamax() -> Tokamax:
         accepts_arguments(both[0], {"mask_info", "config", "mask_function", "save_residuals", "fwd_mask_sparsity"})
         accepts_arguments(both[1], {"logsumexp", "do", "di", "mask_info", "config", "dkv_mask_sparsity"})
     except (ImportError, AttributeError) as error:
-        raise Missing(
-            f"kernel tokamax uses private names of tokamax, and this installation has others or none: {error}. Try pip "
-            "install 'stripectl[tokamax]', or --kernel pallas_tpu."
-        ) from error
+        raise missing_tokamax("tokamax", "pallas_tpu", error) from error
     return Tokamax(library, mask_info, *both)
+
+
+def tokamax_gpu() -> TokamaxGpu:
+    """tokamax's attention on Hopper GPUs. Its public function looks for a GPU before it is compiled for one, and cannot
+    give its log-sum-exp to the backward pass.
+
+    Raises:
+        Missing: it is not installed, or has no such functions.
+    """
+    try:
+        folder = "tokamax._src.ops.attention"  # its package is optional
+        forward = importlib.import_module(f"{folder}.pallas_mosaic_gpu_kernel_sm90")
+        backward = importlib.import_module(f"{folder}.pallas_mosaic_gpu_vjp_kernel_sm90")
+        found = TokamaxGpu(forward, backward, importlib.import_module(f"{folder}.base").Mask)
+        both = forward.flash_attention_kernel, backward.flash_attention_vjp_kernel
+        accepts_arguments(both[0], {"k_end", "is_causal", "return_residuals", "use_stable_softmax", "config"})
+        accepts_arguments(both[1], {"residuals", "out", "dout", "k_end", "is_causal", "config"})
+        for each in (forward, backward):
+            accepts_arguments(each.get_heuristics_config, {"ba"})
+    except (ImportError, AttributeError) as error:
+        raise missing_tokamax("tokamax_gpu", "cudnn", error) from error
+    return found
+
+
+def missing_tokamax(kernel: str, other: str, error: Exception) -> Missing:
+    return Missing(
+        f"kernel {kernel} uses private names of tokamax, and this installation has others or none: {error}. Try pip "
+        f"install 'stripectl[tokamax]', or --kernel {other}."
+    )
 
 
 CUDNN_ARRAYS = ("query", "key", "value", "bias", "q_seqlen", "kv_seqlen", "q_offsets", "kv_offsets", "page_table_k")

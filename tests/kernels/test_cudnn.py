@@ -24,6 +24,7 @@ from stripectl.execute.reference import max_relative_error
 from stripectl.execute.verification import TOLERANCES, cut_to_checkable
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
+from stripectl.kernels.splash import causal
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.request import Request
@@ -55,29 +56,29 @@ def matmul(axes: str, x, y):
     return jnp.einsum(axes, x, y, precision="highest", preferred_element_type=jnp.float32)
 
 
-def weights(causal: bool, q_MTH, k_LSH, lse_MT=None):
-    """(probabilities, log-sum-exp): causal keeps keys j <= i, both counted from the first."""
+def weights(causal: bool, q_MTH, k_LSH, lse_MT=None, keys=UNBOUNDED):
+    """(probabilities, log-sum-exp): causal keeps keys j <= i, both counted from the first; no key from `keys` on."""
     rows, cols, width = q_MTH.shape[1], k_LSH.shape[1], q_MTH.shape[2]
     k_MSH = jnp.repeat(k_LSH, q_MTH.shape[0] // k_LSH.shape[0], axis=0)
     s = matmul("mth,msh->mts", q_MTH, k_MSH)
     keep = jnp.arange(cols) <= jnp.arange(rows)[:, None] if causal else jnp.ones((rows, cols), bool)
-    s = jnp.where(keep, s * width**-0.5, -jnp.inf)
+    s = jnp.where(keep & (jnp.arange(cols) < keys), s * width**-0.5, -jnp.inf)
     lse = jax.scipy.special.logsumexp(s, axis=-1) if lse_MT is None else lse_MT
     return jnp.exp(s - lse[..., None]), lse
 
 
-def attend(causal: bool, q_MTH, k_LSH, v_LSH):
-    p, lse = weights(causal, q_MTH, k_LSH)
+def attend(causal: bool, q_MTH, k_LSH, v_LSH, keys=UNBOUNDED):
+    p, lse = weights(causal, q_MTH, k_LSH, keys=keys)
     v = jnp.repeat(v_LSH, q_MTH.shape[0] // v_LSH.shape[0], axis=0)
     return matmul("mts,msh->mth", p.astype(v.dtype), v).astype(v.dtype), lse
 
 
-def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
+def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH, keys=UNBOUNDED):
     """Delta is worked out from the output, and what is multiplied and what comes of it has the arguments' dtype."""
     group, dtype = q_MTH.shape[0] // k_LSH.shape[0], q_MTH.dtype
     k, v = (jnp.repeat(x, group, axis=0) for x in (k_LSH, v_LSH))
     delta = jnp.sum(out_MTH.astype(jnp.float32) * dout_MTH.astype(jnp.float32), axis=-1)
-    p, _ = weights(causal, q_MTH, k_LSH, lse_MT)
+    p, _ = weights(causal, q_MTH, k_LSH, lse_MT, keys)
     dp = matmul("mth,msh->mts", dout_MTH, v)
     ds = (p * (dp - delta[..., None]) * q_MTH.shape[2] ** -0.5).astype(dtype)
 
@@ -90,9 +91,10 @@ def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
 
 @pytest.fixture
 def stand_in(monkeypatch) -> None:
-    module = kernels["cudnn"].load()
-    monkeypatch.setattr(module, "attend", attend)
-    monkeypatch.setattr(module, "differentiate", differentiate)
+    for name, function in zip(
+        ("forward", "backward"), causal.causal_passes("cudnn", attend, differentiate), strict=True
+    ):
+        monkeypatch.setattr(kernels["cudnn"].load(), name, function)
 
 
 def case_of(scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> tuple[Workload, Plan]:
@@ -130,11 +132,11 @@ def test_values_and_gradients_of_any_diagonal(stand_in, high: int) -> None:
 
 def output_misses(dout: np.ndarray, parts: int, monkeypatch) -> float:
     """By how much of delta rowsum(dout * out) misses it, in float64, at the worst."""
-    module, rng = kernels["cudnn"].load(), np.random.default_rng(1)
-    monkeypatch.setattr(module, "PARTS", parts)
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr(causal, "PARTS", parts)
     narrow = jnp.asarray(dout, jnp.bfloat16)
     delta = np.sum(np.asarray(narrow, np.float64) * rng.standard_normal(dout.shape), -1).astype(np.float32)
-    out = jax.jit(lambda *x: module.output_for(*x))(narrow, delta)
+    out = jax.jit(lambda *x: causal.output_for(*x))(narrow, delta)
     assert out.dtype == narrow.dtype
     found = np.sum(np.asarray(out, np.float64) * np.asarray(narrow, np.float64), -1)
     return float(np.max(np.abs(found - delta) / np.abs(delta)))
@@ -164,7 +166,7 @@ def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, m
     given = *narrow, *(jnp.asarray(x, jnp.float32)[None, None] for x in (lse, delta)), jnp.zeros(shape)
     errors = {}
     for parts in (1, 2):
-        monkeypatch.setattr(module, "PARTS", parts)
+        monkeypatch.setattr(causal, "PARTS", parts)
         found = jax.jit(lambda *x: module.backward(*x, [MaskBlock(0, 0, 512, 512, -UNBOUNDED, 0)], TILE))(*given)
         grads = zip(found, (ds @ k, ds.T @ q, p.T @ dout), strict=True)
         errors[parts] = max(max_relative_error(np.asarray(one, np.float64)[0, 0], other) for one, other in grads)
@@ -175,7 +177,7 @@ def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, m
 
 
 def test_a_row_without_a_cotangent_gets_an_output_of_zeros() -> None:
-    found = kernels["cudnn"].load().output_for(jnp.zeros((1, 4, 8), jnp.bfloat16), jnp.ones((1, 4)))
+    found = causal.output_for(jnp.zeros((1, 4, 8), jnp.bfloat16), jnp.ones((1, 4)))
     assert not np.any(np.asarray(found, np.float32))
 
 

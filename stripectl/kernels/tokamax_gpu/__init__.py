@@ -1,0 +1,52 @@
+"""tokamax_gpu: the attention of Google's tokamax for Hopper GPUs. Installed by stripectl[tokamax].
+
+It is written in Pallas for Mosaic GPU. It skips dead tiles under a causal mask, and has no windows here. Its blocks are
+the library's own choice for a call that was not tuned.
+"""
+
+from typing import Any
+
+from stripectl.core.kernel import Capability, Kernel
+from stripectl.core.layout import Tile
+from stripectl.kernels.tokamax import why_not_installed
+
+COUNTED, SHARING = Tile(128, 128), 64  # as of cudnn
+HOPPER, HEAD_UNIT, MAX_HEAD_DIM = 9, 16, 256
+
+
+def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> str | None:
+    if kind != "gpu":
+        return "tokamax_gpu runs on GPUs. Try --kernel tokamax on TPUs, or --kernel xla."
+    if capability is not None and capability[0] != HOPPER:
+        found = ".".join(map(str, capability))
+        return f"tokamax_gpu runs on Hopper GPUs (compute capability 9.0), not on {found}. Try --kernel cudnn."
+    if reason := why_not_installed():
+        return f"tokamax {reason}. Try pip install 'stripectl[tokamax]', or --kernel cudnn."
+    if workload.dtype != "bfloat16":
+        return f"tokamax_gpu does not compute {workload.dtype}. Try --dtype bfloat16, or --kernel xla."
+    heads = {workload.head_dim, workload.value_dim}
+    if any(size % HEAD_UNIT or size > MAX_HEAD_DIM for size in heads):
+        sizes = " and ".join(map(str, sorted(heads)))
+        need = f"multiples of {HEAD_UNIT}, up to {MAX_HEAD_DIM}"
+        return f"tokamax_gpu takes head sizes that are {need}, not heads of size {sizes}. Try --kernel xla."
+    if workload.window.left is not None:
+        return "tokamax_gpu has causal and full masks here, but no windows. Try --kernel xla."
+    if workload.documents is not None:
+        return "tokamax_gpu has masks for whole sequences, but not for documents. Try --kernel xla."
+    if workload.query_len is not None:
+        return "tokamax_gpu needs as many queries as keys. Try --kernel xla."
+    return None
+
+
+about = Kernel(
+    "tokamax_gpu",
+    paper="https://github.com/openxla/tokamax",
+    family="softmax",
+    default_tile=lambda kind: COUNTED,
+    why_unsupported=why_unsupported,
+    counting_tile=COUNTED,
+    rows_per_fetch=SHARING,
+    # Outputs merge in float32; backward, an output is built so that the library computes the given delta. Rows come
+    # before heads in the library: queries, outputs and their gradients are copied.
+    moved_bytes_per_element={"forward": 18, "backward": 34},
+)
