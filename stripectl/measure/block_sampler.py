@@ -32,10 +32,13 @@ class TimedTiles:
     """Tiles timed here on one block of scores, once for all plans that need them, whatever their layout."""
 
     devices: DevicePool
-    processes: int | None  # that drive the local devices
+    place: LocalTarget
     samples_s: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[str, WorkerError] = field(default_factory=dict)
     ready: tuple[int, set[str]] = (0, set())  # the number of the workers' start, and the blocks that they have prepared
+
+    def shape(self, workload: Workload, kernel: str) -> BlockShape:
+        return BlockShape.of(workload, kernel, self.place.target.hardware.kind)
 
     def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Json]:
         rows = block_of(kernel, tile).rows
@@ -45,7 +48,7 @@ class TimedTiles:
             "tile": str(tile),
             "rows": rows,
             "band": BAND,
-            "shape": record_json(BlockShape.of(workload)),
+            "shape": record_json(self.shape(workload, kernel)),
         }
 
     def known(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> list[float]:
@@ -55,7 +58,7 @@ class TimedTiles:
         """Seconds of the n-th run; None: it failed."""
         request = self.request(workload, kernel, tile, passes)
         key, known = str(request), self.known(workload, kernel, tile, passes)
-        workers = self.devices.group(self.processes)
+        workers = self.devices.group(self.place.processes)
         try:
             while len(known) <= nth and key not in self.failed:
                 if self.ready[0] != workers.starts or not workers.workers:
@@ -71,7 +74,7 @@ class TimedTiles:
     def cost(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> TileCost:
         """The cost of a tile of one head, by the median of its timings, for every kind of tile."""
         seconds, block = self.known(workload, kernel, tile, passes), block_of(kernel, tile)
-        tiles = float(block_tile_count(block, tile, kernel).computed) * (workload.heads // workload.kv_heads)
+        tiles = float(block_tile_count(block, tile, kernel).computed) * self.shape(workload, kernel).heads
         each = sorted(seconds)[len(seconds) // 2] / tiles if seconds else 0.0
         return TileCost(each, each)
 
@@ -116,7 +119,8 @@ class BlockSampler:
         self.runs[index] += 1
         self.spent_s += seconds
         block = block_of(plan.kernel, tile)
-        scores = float(block_tile_count(block, tile, plan.kernel).computed) * tile.scores
+        tiles = float(block_tile_count(block, tile, plan.kernel).computed)
+        scores = tiles * self.tiles.shape(workload, plan.kernel).heads * tile.scores
         return seconds / scores * self.prior_s[index]
 
     def result(self, index: int) -> Measurement | None:

@@ -20,7 +20,6 @@ from stripectl.simulate.calibration import (
     HOP_BYTES,
     BlockShape,
     CalibrationBlock,
-    block_heads,
     blocks_for,
     fit_hop,
     measured_cost_model,
@@ -141,10 +140,9 @@ class DevicePool:
                 "with a datasheet."
             )
         both = plan.tiles if workload.passes != "forward" else {"forward": tile}
+        shape = BlockShape.of(workload, plan.kernel, hardware.kind)
         times = {passes: self.tile_times(place, plan.kernel, own, workload, passes) for passes, own in both.items()}
-        machine = measured_cost_model(
-            times, both, block_heads(workload), plan.kernel, self.hop_of(place), hardware.overlaps
-        )
+        machine = measured_cost_model(times, both, shape.heads, plan.kernel, self.hop_of(place), hardware.overlaps)
         return replace(machine, torus=bool(hardware.torus_dims))
 
     def placement(self, target: Target, mesh: tuple[tuple[str, int], ...]) -> MeshPlacement:
@@ -183,7 +181,7 @@ class DevicePool:
         self, place: LocalTarget, kernel: str, tile: Tile, workload: Workload, passes: str
     ) -> dict[CalibrationBlock, float]:
         """Seconds of the blocks of a tile in one pass, timed once."""
-        shape = BlockShape.of(workload)
+        shape = BlockShape.of(workload, kernel, place.target.hardware.kind)
         which = (place.processes, kernel, tile, passes, shape)
         if which not in self.timed:
             (fitted, held_out), times = blocks_for(tile), dict[CalibrationBlock, float]()

@@ -40,6 +40,8 @@ from stripectl.training.program import program_of
 from stripectl.util.json import JsonObject
 
 TYPICAL_S = 1.0
+# The least time of a sample on an accelerator. A host started programs on an H200 in 0.2 to 0.5 ms (benchmarks/gpu).
+MIN_SAMPLE_S, MAX_QUEUED_RUNS = 0.03, 100
 MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 
 
@@ -75,20 +77,35 @@ def barrier() -> None:
         multihost_utils.sync_global_devices("sample")
 
 
-def seconds(function: Callable[..., Any], *inputs: Any) -> float:
-    """One run, from the time at which every process has arrived until this process is done."""
+def seconds(function: Callable[..., Any], *inputs: Any, runs: int = 1) -> float:
+    """One of `runs` queued runs, from the time at which every process has arrived until this process is done."""
     barrier()
-    start = time.perf_counter()
-    jax.block_until_ready(function(*inputs))
-    return time.perf_counter() - start
+    start, result = time.perf_counter(), None
+    for _ in range(runs):
+        result = function(*inputs)
+    jax.block_until_ready(result)
+    return (time.perf_counter() - start) / runs
+
+
+def agreed(value: float) -> float:
+    """The value of the first process of a group, for all of them."""
+    return float(multihost_utils.broadcast_one_to_all(np.float32(value)))
+
+
+def runs_of_sample(function: Callable[..., Any], *inputs: Any) -> int:
+    """How many runs of a warm program one sample queues. An accelerator begins a queued run when the run before it
+    ends, so the time in which the host starts a program counts once. A CPU computes queued runs at the same time."""
+    if jax.default_backend() == "cpu":
+        return 1
+    return int(np.clip(MIN_SAMPLE_S / agreed(seconds(function, *inputs)), 1, MAX_QUEUED_RUNS))
 
 
 def typical(function: Callable[..., Any], *inputs: Any) -> float:
-    """The median of a few runs, after one that does not count; short runs are repeated more often. All processes of a
-    group do the same number, because the first run decides it for all."""
-    first = multihost_utils.broadcast_one_to_all(np.float32(seconds(function, *inputs)))
-    repeats = int(np.clip(TYPICAL_S / first, 5, 9))
-    return float(np.median([seconds(function, *inputs) for _ in range(repeats)]))
+    """The median of a few samples, after a run that does not count; short runs are repeated more often. All processes
+    of a group do the same number."""
+    repeats = int(np.clip(TYPICAL_S / agreed(seconds(function, *inputs)), 5, 9))
+    runs = runs_of_sample(function, *inputs)
+    return float(np.median([seconds(function, *inputs, runs=runs) for _ in range(repeats)]))
 
 
 def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:
@@ -106,16 +123,15 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
 def block_programs(
     kernel: str, tile: Tile, block: CalibrationBlock, shape: BlockShape
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
-    """The passes of a kernel for one key/value group on a block of scores: for each, a jitted function and its
-    inputs."""
+    """The passes of a kernel for key/value groups on a block of scores: for each, a jitted function and its inputs."""
     group, head_dim, v_head_dim, dtype = shape.group, shape.head_dim, shape.v_head_dim, shape.dtype
     if rule := recurrence_of(shape.recurrence):
-        return chunk_programs(rule, kernel, tile.block_kv, block, (group, head_dim, v_head_dim), dtype)
-    module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
+        return chunk_programs(rule, kernel, tile.block_kv, block, shape)
+    module, rectangle, rows, groups = kernels[kernel].load(), block.rectangle, block.rows, shape.groups
     keys = jax.random.split(jax.random.key(0), 4)
     shapes = (group, head_dim), (group, v_head_dim), (1, head_dim), (1, v_head_dim)
     q, dout, k, v = (
-        jax.random.normal(key, (1, heads, rows, elements), dtype)
+        jax.random.normal(key, (groups, heads, rows, elements), dtype)
         for key, (heads, elements) in zip(keys, shapes, strict=True)
     )
     out, dq, row = (jnp.zeros(x, jnp.float32) for x in (dout.shape, q.shape, q.shape[:3]))
@@ -139,21 +155,22 @@ def block_programs(
 
 
 def chunk_programs(
-    recurrence: Recurrence, kernel: str, chunk: int, block: CalibrationBlock, shape: tuple[int, int, int], dtype: str
+    recurrence: Recurrence, kernel: str, chunk: int, block: CalibrationBlock, shape: BlockShape
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
     """The programs of a recurrence for value heads that share a key head: the map and the transposed map for a `whole`
     block, the outputs and gradients for a `causal` block, nothing for a `dead` block."""
-    module, (group, keys, values) = kernels[kernel].load(), shape
+    module, dtype, groups = kernels[kernel].load(), shape.dtype, shape.groups
+    group, keys, values = shape.group, shape.head_dim, shape.v_head_dim
     gates = recurrence.gate_shapes(keys).values()
     shapes = [(1, keys), (1, keys), (group, values), *((group, *each) for each in gates), (group, values)]
     made = [
-        jax.random.normal(key, (1, heads, block.rows, *rest), jnp.float32 if 2 < at < len(shapes) - 1 else dtype)
+        jax.random.normal(key, (groups, heads, block.rows, *rest), jnp.float32 if 2 < at < len(shapes) - 1 else dtype)
         for at, (key, (heads, *rest)) in enumerate(
             zip(jax.random.split(jax.random.key(0), len(shapes)), shapes, strict=True)
         )
     ]
     arrays = as_recurrence_has(recurrence, made, jnp)
-    state = jnp.zeros((1, group, keys, values), jnp.float32)
+    state = jnp.zeros((groups, group, keys, values), jnp.float32)
 
     def forward(q, k, v, *rest):
         gates = rest[:-1]
@@ -178,6 +195,7 @@ class Session:
     ready: dict[str, ReadyProgram | None] = field(default_factory=dict)  # None: this process has no part of the plan
     inputs: dict[str, list[jax.Array]] = field(default_factory=dict)
     blocks: dict[str, Callable[[], Any]] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)  # of a sample of a plan or a block
 
     @cached_property
     def watch(self) -> Yardstick:
@@ -210,6 +228,7 @@ class Session:
             self.ready[key] = None
             for _ in range(warmup):
                 self.run(key)
+            self.runs[key] = runs_of_sample(lambda: None)
             return {"check": None, "compile_s": 0.0, "warm_s": 0.0, "bytes": None, "peak_bytes": None}
         checked = check_attention(work, parsed, devices) if verify else None
         program = program_of(work, parsed, devices)
@@ -219,8 +238,10 @@ class Session:
         which = str(program.key)
         if which not in self.inputs:
             self.inputs[which] = program.random_inputs()
-        self.ready[key] = ReadyProgram(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
+        ready = self.ready[key] = ReadyProgram(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
+        self.runs.pop(key, None)
         warm_s = [self.run(key) for _ in range(warmup)]
+        self.runs[key] = runs_of_sample(ready.run)
         return {
             "check": checked and record_json(checked),
             "compile_s": compile_s,
@@ -232,7 +253,7 @@ class Session:
     def run(self, key: str) -> float:
         """Seconds of a prepared plan."""
         ready = self.ready[key]
-        return seconds(ready.run if ready else lambda: None)
+        return seconds(ready.run if ready else lambda: None, runs=self.runs.get(key, 1))
 
     def sample(self, key: str) -> JsonObject:
         """Seconds of a prepared plan, and disturbances during the run."""
@@ -265,6 +286,7 @@ class Session:
         self.ready.clear()
         self.inputs.clear()
         self.blocks.clear()
+        self.runs.clear()
 
     def time_block(
         self,
@@ -275,8 +297,7 @@ class Session:
         shape: JsonObject,
         passes: Sequence[str] = ("forward", "backward"),
     ) -> dict[str, float]:
-        """Seconds of a kernel for one key/value group on a block of scores, by pass; `shape` is a
-        `BlockShape`."""
+        """Seconds of a kernel on a block of scores, by pass; `shape` is a `BlockShape`."""
         programs = block_programs(
             kernel, parse_tile(tile), CalibrationBlock(rows, band), read_record(BlockShape, shape)
         )
@@ -290,10 +311,11 @@ class Session:
         function, *inputs = block_programs(kernel, parse_tile(tile), block, shared)[passes]
         self.blocks[key] = partial(function, *self.inputs.setdefault(f"{passes} {block} {shared}", inputs))
         seconds(self.blocks[key])
+        self.runs[key] = runs_of_sample(self.blocks[key])
 
     def sample_block(self, key: str) -> float:
         """Seconds of a prepared block."""
-        return seconds(self.blocks[key])
+        return seconds(self.blocks[key], runs=self.runs[key])
 
     def time_hop(self, nbytes: int) -> float:
         """Seconds of a hop of `nbytes` round a ring of all devices."""

@@ -16,6 +16,7 @@ class CostOrigin(StrEnum):
     ESTIMATED_CYCLES = "estimated_cycles"
     BUNDLES = "bundles"
     PUBLISHED = "published"
+    MEASURED_BEFORE = "measured_before"
     ONE_BLOCK = "one_block"
     SHORT_RUN = "short_run"
     FEW_LAYERS = "few_layers"
@@ -52,10 +53,12 @@ PHRASES = {
     CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
     CostOrigin.BUNDLES: "the cycles of the compiler's final schedule",
     CostOrigin.PUBLISHED: "published times of the kernel",
+    CostOrigin.MEASURED_BEFORE: "times of the kernel that stripectl measured on such a GPU",
 }
 DESCRIPTIONS = {
     CostOrigin.MEASURED_TILE: "Tiles were timed on this machine: whole, boundary and dead tiles separately, for one "
-    "key/value head and the query heads that share it. A cost was fitted to each kind; a block held out of the fit "
+    "key/value head and the query heads that share it, or on a GPU for as many heads as the workload has, up to 64. A "
+    "cost was fitted to each kind; a block held out of the fit "
     "gives the error.",
     CostOrigin.ESTIMATED_CYCLES: "Nothing was timed. Tiles take the cycles that the target's compiler estimates for "
     "the tile loops of one small program, at the clock rate of the chip; hops take the time of the links that they "
@@ -65,6 +68,8 @@ DESCRIPTIONS = {
     "longer. All schemes, meshes and lengths use the same costs.",
     CostOrigin.PUBLISHED: "Nothing was timed here. Tiles take times derived from published times of the kernel, "
     "distributed in waves over the processors of the GPU.",
+    CostOrigin.MEASURED_BEFORE: "Nothing was timed here. Tiles take times derived from times that stripectl measured "
+    "on such a GPU (`make check-gpu`), distributed in waves over its processors.",
     CostOrigin.NONE: "No time is predicted, because a figure that the prediction needs is not published.",
     CostOrigin.DATASHEET: "Nothing was timed. Tiles and hops take the times that the machine's published figures "
     "allow.",

@@ -59,7 +59,7 @@ class Simulated:
 
     def sampler(self, cases: Sequence[Case]) -> Sampler:
         """The tiles of the cases timed on one block; the devices must be here."""
-        return BlockSampler(self.tiles or TimedTiles(self.devices, self.place.processes), cases, self.place)
+        return BlockSampler(self.tiles or TimedTiles(self.devices, self.place), cases, self.place)
 
     def simulate(self, case: Case) -> Measurement:
         return simulate_case(with_static_facts_once(case, self.place.target), self.place, self.devices)
@@ -180,7 +180,7 @@ class LocalBackends:
 
     def simulated(self, place: LocalTarget, explains: bool = True) -> Simulated:
         if place.processes not in self.tiles:
-            self.tiles[place.processes] = TimedTiles(self.devices, place.processes)
+            self.tiles[place.processes] = TimedTiles(self.devices, place)
             self.tiles[place.processes].resume(self.request.previous)
         return Simulated(place, self.devices, explains, self.tiles[place.processes])
 
