@@ -3,12 +3,19 @@ processor and of a call, that explain the published times best (least squares of
 
     python benchmarks/gpu_tables.py
 
+A kernel, or a head size and pass of cuDNN, without published times takes what `make check-gpu` measured
+(`benchmarks/gpu/`), in pairs that take so long that the start of a program hardly counts. That start is the constant of
+a call there, and no part of a kernel, so it is left out.
+
 Blocks of thread blocks: Hopper's take 128 queries, Blackwell's 256 (two of 128), keys in tiles of 128; in backward
 passes they take 128 keys. A machine without published times takes those of one of its architecture, at its own clock.
 """
 
+import json
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from kernel_tables import schedule_lines, schedule_of
@@ -16,12 +23,24 @@ from scipy.optimize import nnls
 
 from stripectl.analysis.accuracy.attention import PublishedTime, attention_rows, calls
 from stripectl.core.layout import Tile
-from stripectl.hardware.profile import Hardware
+from stripectl.hardware.profile import Hardware, named_by_device
+from stripectl.simulate.calibration import CalibrationBlock, block_tile_count, fit_tiles
 from stripectl.simulate.cost_model import TileCost
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
+MEASURED = Path(__file__).parent / "gpu"
+LIBRARIES = ("cudnn", "tokamax_gpu")  # of measured kernels, those with blocks of thread blocks
+HEADS = 8  # of a measured pair
+BANDS_OF = {"full": "whole", "causal": "causal"}
+LARGEST, SMALLER = Tile(2048, 2048), (Tile(512, 512), Tile(1024, 1024))  # tiles of kernel xla
+SIZE_OF_TILES = 128  # of the heads with which smaller tiles were timed
+PASSES = ("forward", "backward")
 BLOCKS = {"9.0": Tile(128, 128), "10.0": Tile(256, 128), "10.3": Tile(256, 128)}
 BACKWARD = Tile(128, 128)
+LEAST_S = 1e-3  # of a measured pair
+ALSO = """, and pairs of shards that were measured (benchmarks/gpu)
+# Kernels of which only such pairs are known.
+measured: [{}]"""
 # What no published time is of: the machine of the same architecture whose times are taken, by pass.
 LIKE = {
     "h100": {"backward": "h200"},
@@ -29,15 +48,31 @@ LIKE = {
     "gb200": {"forward": "gb300", "backward": "gb300"},
     "b200": {"forward": "gb300", "backward": "gb300"},
 }
-HEADER = """# What cuDNN's attention costs on {name}: seconds of a tile of a block on one processor, and of a call.
+HEADER = """# What attention costs on {name}: seconds of a tile of a block on one processor, and of a call.
 # kernel, dtype, head_dim, queries x keys of a tile in which work is counted, pass.
-# After each entry: how many published rows it was fitted to, or whose it is.
+# Entries with whole and boundary: microseconds of a tile on the whole GPU, whose programs start one after another.
+# After each entry: how many published or measured rows it was fitted to, or whose it is.
 # Made by: python benchmarks/gpu_tables.py
-source: published times (profiles/published/attention.csv)
+source: published times (profiles/published/attention.csv){measured}
 kernels:
-  cudnn:
-    bfloat16:
 """
+
+
+Shape = tuple[str, str, str]  # a kernel, the sizes of key and value heads, a pass
+
+
+class Fit(NamedTuple):
+    """Seconds of a tile on one processor and of a call, the blocks of the kernel, and what they come from."""
+
+    tile_s: float
+    call_s: float
+    block: Tile
+    said: str
+
+    def at_clock_of(self, name: str, other: str) -> "Fit":
+        """The costs of machine `other` at the clock rate of `name`."""
+        ratio = clock(other) / clock(name)
+        return self._replace(tile_s=self.tile_s * ratio, said=f"as {other}, at the clock rate of {name}")
 
 
 def block_of(hardware: Hardware, passes: str) -> Tile:
@@ -55,38 +90,115 @@ def fitted(rows: list[PublishedTime], hardware: Hardware, block: Tile) -> tuple[
     return tile_s, call_s
 
 
+def measured_rows() -> Iterator[PublishedTime]:
+    """Square pairs of shards that a GPU computed, in both passes."""
+    for path in sorted(MEASURED.glob("*.json")):
+        for pair in json.loads(path.read_text())["parts"]["block_pairs"]["found"]:
+            if (
+                pair["rows"] != pair["cols"]
+                or pair["band"] not in ("full", "causal")
+                or pair["kernel"] not in LIBRARIES
+            ):
+                continue
+            shape = pair["rows"], pair["cols"], HEADS, HEADS, pair["head_dim"], pair["head_dim"], pair["band"]
+            for passes in PASSES:
+                if (seconds := pair[f"{passes}_s"]) > LEAST_S:
+                    yield PublishedTime(path.name, machine_of(path), pair["kernel"], 1, *shape, passes, None, seconds)
+
+
 def main() -> None:
-    groups = defaultdict(list)
-    for row in attention_rows():
-        if Hardware.load(row.hardware).kind == "gpu":
-            groups[row.hardware, f"{row.head_dim}/{row.v_dim}", row.passes].append(row)
-    fits: dict[str, dict[tuple[str, str], tuple]] = defaultdict(dict)
-    for (name, heads, passes), rows in groups.items():
-        hardware = Hardware.load(name)
-        block = block_of(hardware, passes)
-        tile_s, call_s = fitted(rows, hardware, block)
-        fits[name][heads, passes] = tile_s, call_s, block, len(rows), name
+    published, measured = defaultdict(list), defaultdict(list)
+    for rows, groups in ((attention_rows(), published), (measured_rows(), measured)):
+        for row in rows:
+            if Hardware.load(row.hardware).kind == "gpu":
+                groups[row.hardware, row.ours, f"{row.head_dim}/{row.v_dim}", row.passes].append(row)
+    fits: dict[str, dict[Shape, Fit]] = defaultdict(dict)
+    for (name, *shape), rows in published.items():
+        block = block_of(hardware := Hardware.load(name), shape[-1])
+        fits[name][tuple(shape)] = Fit(*fitted(rows, hardware, block), block, f"{len(rows)} rows")
     found = {name: dict(fits[name]) for name in {*fits, *LIKE}}
     for name, like in LIKE.items():
         for wanted, other in like.items():
-            ratio = clock(other) / clock(name)
-            for (heads, passes), (tile_s, call_s, block, _, _) in fits[other].items():
-                if passes == wanted:
-                    found[name].setdefault((heads, passes), (tile_s * ratio, call_s, block, 0, other))
+            for shape, fit in fits[other].items():
+                if shape[-1] == wanted:
+                    found[name].setdefault(shape, fit.at_clock_of(name, other))
+    for (other, *shape), rows in measured.items():
+        block = block_of(hardware := Hardware.load(other), shape[-1])
+        own = Fit(fitted(rows, hardware, block)[0], 0.0, block, f"{len(rows)} measured pairs")
+        for name in (each for each in found if architecture(each) == architecture(other)):
+            found[name].setdefault(tuple(shape), own if name == other else own.at_clock_of(name, other))
     for name, costs in sorted(found.items()):
-        text = HEADER.format(name=name)
-        for heads in sorted({heads for heads, _ in costs}, key=lambda text: [*map(int, text.split("/"))]):
-            keys, values = heads.split("/")
-            text += f'      {keys if keys == values else heads}:\n        "128x128":\n'
-            for passes in ("forward", "backward"):
-                if (heads, passes) in costs:
-                    tile_s, call_s, block, rows, of = costs[heads, passes]
-                    said = f"{rows} rows" if rows else f"as {of}, at the clock rate of {name}"
-                    costs_s = f"tile_s: {tile_s:.4e}, call_s: {call_s:.2e}"
-                    text += f"          {passes}: {{{costs_s}, block: {block}}}  # {said}\n"
+        runs = [path for path in MEASURED.glob("*.json") if architecture(machine_of(path)) == architecture(name)]
+        also = [*sorted({kernel for kernel, *_ in costs} - {"cudnn"}), *["xla"][: len(runs)]]
+        text = HEADER.format(name=name, measured=ALSO.format(", ".join(also)) if also else "")
+        for kernel in sorted({kernel for kernel, *_ in costs}):
+            text += f"  {kernel}:\n    bfloat16:\n" + "".join(entries(kernel, costs))
+        text += "".join(map(xla_entries, runs[:1]))
         text += "\n".join(schedule_lines(name, schedule_of(name))) + "\n"
         (FOLDER / f"{name}.yaml").write_text(text)
         print(text)
+
+
+def xla_entries(path: Path) -> str:
+    """The lines of kernel `xla`, whose tiles start programs one after another: the costs of the largest timed tile are
+    fitted to long pairs, and the call of this fit is taken from the times of smaller tiles."""
+    parts = json.loads(path.read_text())["parts"]
+    text = "  xla:\n    bfloat16:\n"
+    for size in (64, 128, 256):
+        lines = defaultdict(list)
+        for passes in PASSES:
+            times = {
+                CalibrationBlock(pair["rows"], BANDS_OF[pair["band"]]): pair[f"{passes}_s"]
+                for pair in parts["block_pairs"]["found"]
+                if pair["kernel"] == "xla"
+                and pair["head_dim"] == size
+                and pair["rows"] == pair["cols"] > LARGEST.block_q
+                if pair["band"] in BANDS_OF
+            }
+            cost = fit_tiles(list(times), list(times.values()), LARGEST, HEADS, "xla")
+            costs = {LARGEST: (cost.whole_s, max(cost.whole_s, cost.boundary_s))} | {
+                tile: timed_tile(tile, cost.call_s, passes, parts["tile_costs"]["found"])
+                for tile in SMALLER
+                if size == SIZE_OF_TILES
+            }
+            for tile, (whole_s, boundary_s) in costs.items():
+                lines[tile].append(f"{passes}: {{whole: {whole_s * 1e6:.1f}, boundary: {boundary_s * 1e6:.1f}}}")
+        text += f"      {size}:\n"
+        for tile in sorted(lines):
+            text += f'        "{tile}":\n' + "".join(f"          {line}\n" for line in lines[tile])
+    return text
+
+
+def timed_tile(tile: Tile, call_s: float, passes: str, found: list[dict[str, Any]]) -> tuple[float, float]:
+    """(seconds of a whole tile, of a boundary tile), from blocks of such tiles."""
+    seconds = {row["band"]: row[passes] - call_s for row in found if row.get("tile") == str(tile)}
+    counts = {band: block_tile_count(CalibrationBlock(4 * tile.block_q, band), tile, "xla") for band in seconds}
+    whole_s = seconds["whole"] / float(counts["whole"].whole) / HEADS
+    beside = seconds["causal"] / HEADS - float(counts["causal"].whole) * whole_s
+    return whole_s, max(whole_s, beside / float(counts["causal"].boundary))
+
+
+def entries(kernel: str, costs: Mapping[Shape, "Fit"]) -> Iterator[str]:
+    """The lines of a kernel in a table."""
+    sizes = {heads for own, heads, _ in costs if own == kernel}
+    for heads in sorted(sizes, key=lambda text: [*map(int, text.split("/"))]):
+        keys, values = heads.split("/")
+        yield f'      {keys if keys == values else heads}:\n        "128x128":\n'
+        for passes in PASSES:
+            if fit := costs.get((kernel, heads, passes)):
+                costs_s = f"tile_s: {fit.tile_s:.4e}, call_s: {fit.call_s:.2e}"
+                yield f"          {passes}: {{{costs_s}, block: {fit.block}}}  # {fit.said}\n"
+
+
+def machine_of(path: Path) -> str:
+    """The machine of a file of `make check-gpu`."""
+    found = named_by_device(json.loads(path.read_text())["device"]["kind"])
+    assert found
+    return found.name
+
+
+def architecture(name: str) -> str:
+    return str(Hardware.load(name).compiler["compute_capability"])
 
 
 def clock(name: str) -> float:

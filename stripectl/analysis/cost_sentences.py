@@ -12,6 +12,7 @@ TABLED = {
     CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
     CostOrigin.BUNDLES: "the compiler's bundles",
     CostOrigin.PUBLISHED: "published times",
+    CostOrigin.MEASURED_BEFORE: "times measured with `make check-gpu`",
 }
 
 # Chunks of kernels `in_stages` take the time of `simulate.gated_costs.stage_bytes` (benchmarks/README.md).
@@ -75,7 +76,7 @@ def _timed_tiles(known: CostSource) -> str:
 
 def _tabled_tiles(known: CostSource, tile: str | None, compiler: str | None) -> str:
     assert known.forward
-    of = "" if known.source == CostOrigin.PUBLISHED else f" ({known.made_by or compiler})"
+    of = "" if known.source in (CostOrigin.PUBLISHED, CostOrigin.MEASURED_BEFORE) else f" ({known.made_by or compiler})"
     at = f" at {rate(known.clock_hz, 'Hz')}" if known.clock_hz else ""
     table = f" in {known.table}" if known.table else ""
     near = f", from the nearest entry ({known.interpolated_from})" if known.interpolated_from else ""

@@ -49,8 +49,8 @@ class CostKey(NamedTuple):
 
 
 class CostEntry(NamedTuple):
-    """Cycles of a device with all cores busy: per tile of each kind and head, and per row of tiles for its start and
-    its end; in a pass whose lines are columns of tiles, per column and key/value head."""
+    """Cycles of a device with all cores busy, or microseconds of a GPU: per tile of each kind and head, and per row of
+    tiles for its start and its end; in a pass whose lines are columns of tiles, per column and key/value head."""
 
     whole: float
     boundary: float

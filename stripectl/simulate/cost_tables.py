@@ -3,13 +3,14 @@
 A TPU's entry holds cycles of a device, from the compiler's final schedule (Pallas kernels) or its estimates (XLA's own
 loops) for one small program; `profiles/kernels/` has one table per machine. Seconds are cycles at the clock rate, or,
 where measured matmuls are published, at the fraction of the rate that they reach. A GPU's entry holds seconds of a tile
-on one processor and of a call, from published measurements; its blocks of tiles run in waves (`waves`).
+on one processor and of a call, from measurements; its blocks of tiles run in waves (`waves`). Where XLA starts programs
+for each tile of a head, it holds microseconds of a tile, which the whole GPU computes.
 
 A tile or head size without an entry gets the costs of the nearest entry (`interpolation`).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -54,6 +55,7 @@ class CostTable:
     compiler: str | None
     entries: Mapping[tuple[str, str], Mapping[Heads, Mapping[Tile, Mapping[str, CostEntry | Wave]]]]
     compilers: Mapping[str, str] = field(default_factory=dict)  # of kernels that need another compiler
+    measured: Collection[str] = ()  # kernels whose times stripectl measured
     blocking: tuple[str, ...] = ()
     exposed: Mapping[str, Mapping[int, Mapping[tuple[str, str, int], float]]] = field(default_factory=dict)
 
@@ -64,7 +66,8 @@ class CostTable:
         if not found:
             return None
         waves = any(isinstance(entry, Wave) for entry, _ in found.values())
-        source = CostOrigin.PUBLISHED if waves else source_of(shape.kernel)
+        known = CostOrigin.PUBLISHED if waves else source_of(shape.kernel)
+        source = CostOrigin.MEASURED_BEFORE if shape.kernel in self.measured else known
         near = ", ".join(sorted({near for _, near in found.values() if near}))
         made_by = self.compilers.get(shape.kernel) or self.compiler or self.source
         table = TableSource(table=self.name, made_by=made_by, interpolated_from=near or None)
@@ -150,7 +153,8 @@ def table_of(hardware: str) -> CostTable | None:
     }
     name, blocking = f"profiles/{FOLDER}/{hardware}.yaml", tuple(content.get("blocking") or ())
     others = content.get("compilers") or {}
-    return CostTable(name, content["source"], content.get("compiler"), entries, others, blocking, exposed)
+    measured = tuple(content.get("measured") or ())
+    return CostTable(name, content["source"], content.get("compiler"), entries, others, measured, blocking, exposed)
 
 
 def read_transfer(text: str) -> tuple[str, str, int]:
@@ -187,7 +191,8 @@ def cost_of(
     if isinstance(entry, Wave):
         cores = int(hardware.compiler["core_count"])
         return TileCost(entry.tile_s, entry.tile_s, call_s=entry.call_s, processors=cores, block=entry.block)
-    scale = cores_idle(kernel, hardware, kv_heads) / effective_clock_hz(hardware, dtype)
+    gpu = hardware.kind == "gpu"
+    scale = 1e-6 if gpu else cores_idle(kernel, hardware, kv_heads) / effective_clock_hz(hardware, dtype)
     return TileCost(
         whole_s=entry.whole * scale,
         boundary_s=entry.boundary * scale,

@@ -58,7 +58,7 @@ class PublishedTime(NamedTuple):
 
     @property
     def ours(self) -> str:
-        return NEAREST_KERNEL[self.measured]
+        return NEAREST_KERNEL.get(self.measured, self.measured)
 
     @property
     def workload(self) -> Workload:
