@@ -6,6 +6,7 @@ accepts stripectl's arguments, and is a probe: `stripectl doctor` runs all of th
 
 import importlib
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -22,6 +23,14 @@ TESTED = (
     ("3.13", "0.12.0.1", "0.0.50.1"),
     ("3.14", "0.12.0.1", "0.0.50.1"),
 )
+
+
+class JaxProbe(NamedTuple):
+    """The devices of JAX by kind, and for each part of stripectl that uses private names of JAX, why it does not work
+    here, or None."""
+
+    devices: dict[str, int]
+    parts: dict[str, str | None]
 
 
 class Splash(NamedTuple):
@@ -231,12 +240,12 @@ def missing_jax_names(part: str, remedy: str, error: Exception) -> Missing:
     )
 
 
-def probe_jax() -> dict[str, str | None]:
-    """For each part of stripectl that uses private names of JAX: why it does not work here, or None. JAX starts its
-    devices, which ends this process if the environment holds a flag that XLA does not know."""
+def probe_jax() -> JaxProbe:
+    """Its devices, and the private names that work here. JAX starts its devices, which ends this process if the
+    environment holds a flag that XLA does not know."""
     import jax
 
-    jax.devices()
+    devices = Counter(device.device_kind for device in jax.devices())
 
     def reason(lookup: Callable[[], Any]) -> str | None:
         try:
@@ -245,4 +254,4 @@ def probe_jax() -> dict[str, str | None]:
             return str(error)
         return None
 
-    return {part: reason(lookup) for part, lookup in PROBES.items()}
+    return JaxProbe(dict(devices), {part: reason(lookup) for part, lookup in PROBES.items()})

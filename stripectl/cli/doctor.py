@@ -49,19 +49,20 @@ def component_findings(say: Say) -> list[ComponentFinding]:
 
 
 def jax_findings() -> list[ComponentFinding]:
-    """JAX, whether stripectl was tested with this version, and each private name of JAX that stripectl uses."""
+    """JAX, whether stripectl was tested with this version, its devices, and each private name that stripectl uses."""
     jax, wanted = version("jax"), requirement("jax", "stripectl", "")
     if jax is None or (wanted and not wanted.specifier.contains(jax, prereleases=True)):
         return [ComponentFinding("jax", jax, f"pip install '{wanted or 'jax'}'")]
     try:
-        with WorkerGroup(1, session="probe") as child:
-            private = child.ask("probe", PROBE_TIMEOUT_S)[0]
+        with WorkerGroup(session="probe") as child:
+            devices, private = child.ask("probe", PROBE_TIMEOUT_S)[0]
     except StripectlError as failure:
         return [ComponentFinding("jax", jax, f"JAX cannot be used: {failure}")]
     parts = [
         ComponentFinding(f"{part} (private)", None if why else "as expected", why) for part, why in private.items()
     ]
-    return [ComponentFinding("jax", f"{jax}, {combination(jax)}"), *parts]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in devices.items())
+    return [ComponentFinding("jax", f"{jax}, {combination(jax)}"), ComponentFinding("devices", kinds), *parts]
 
 
 def combination(jax: str) -> str:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 from click.testing import CliRunner
 
@@ -27,6 +28,7 @@ def test_all_that_the_tests_need_works_here() -> None:
     assert done.returncode == 0, done.stderr
     found = {each["name"]: each for each in json.loads(done.stdout)["components"]}
     assert found["jax"]["found"].startswith(f"{version('jax')}, ")
+    assert found["devices"]["found"] == f"{jax.device_count()} {jax.devices()[0].device_kind}"
     for name, each in found.items():
         if "(private)" in name:
             assert each == {"name": name, "found": "as expected", "mend": None}
