@@ -182,9 +182,16 @@ def test_a_tpu_hides_every_hop_of_a_chain_of_states_and_no_gather(compilers: Com
 
 @needs
 def test_a_gpu_has_no_cycles_and_its_prediction_says_so(compilers: CompilerPool) -> None:
-    found = compile_case(case(RING, "h100:8", FORWARD), parse_target("h100:8"), compilers)
+    found = compile_case(case(RING, "a100:8", FORWARD), parse_target("a100:8"), compilers)
     assert found.cost_source and found.cost_source.source == "datasheet"
     assert "cycles" in str(found.cost_source.left_out)
+
+
+@needs
+def test_a_gpu_whose_tiles_were_measured_is_predicted_from_them(compilers: CompilerPool) -> None:
+    found = compile_case(case(RING, "h100:8", FORWARD), parse_target("h100:8"), compilers)
+    assert found.cost_source and found.cost_source.source == "measured_before"
+    assert found.cost_source.forward and found.cost_source.forward.whole_s == pytest.approx(37.7e-6)
 
 
 @needs

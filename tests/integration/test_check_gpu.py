@@ -31,7 +31,9 @@ def test_wheels_that_cannot_be_installed_get_one_line_and_exit_code_3(tmp_path: 
 
 
 @pytest.mark.exactness
-@pytest.mark.parametrize(("part", "rows"), [("exactness", 6), ("block_pairs", 4), ("tile_costs", 4), ("memory", 1)])
+@pytest.mark.parametrize(
+    ("part", "rows"), [("exactness", 8), ("verified", 7), ("block_pairs", 8), ("tile_costs", 4), ("memory", 1)]
+)
 def test_a_part_runs_on_small_sizes(tmp_path: Path, part: str, rows: int) -> None:
     done = run("--small", "--part", part, "--output", str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
