@@ -46,7 +46,7 @@ def compiled_cost_model(
     Raises:
         BadInput: the profile lacks a figure that this needs.
     """
-    workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].counting_tile else None
+    workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].hides_workspace else None
     if known:
         machine = table_cost_model(hardware, workload, plan, known, placement)
         differs = tuple(disagreements(hardware, workload, plan, program, known))

@@ -99,7 +99,8 @@ class Kernel:
     tile_multiple: above 1, the sides of a tile must be such multiples. Where they do not divide the rows of a shard's
         piece, the kernel pads the rows.
     counting_tile: for a library's kernel, which chooses its tiles itself: the tile in which its work is counted. A plan
-        cannot name another tile, and a compiler does not know the workspace.
+        cannot name another tile.
+    hides_workspace: a compiler does not know the memory that the kernel's library takes while it runs.
     rows_per_fetch: how many rows of tiles share a fetch of keys and values from memory, because they run at once.
     score_touches[pass] -> how often each score is written to or read from memory by a kernel that keeps all scores;
         such a kernel takes no tile: its tile is a whole piece of a shard.
@@ -160,6 +161,7 @@ class Kernel:
     tile_multiple: int = 1
     min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS
     counting_tile: Tile | None = None
+    hides_workspace: bool = False
     rows_per_fetch: int = 1
     score_touches: Mapping[str, int] = field(default_factory=dict[str, int])
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict[str, tuple[PallasKernel, ...]])

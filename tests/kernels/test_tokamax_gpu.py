@@ -150,3 +150,5 @@ def test_a_gpu_compiler_compiles_it(without_toolkit, layout: str) -> None:
     with CompilerPool(silent, cached=False) as compilers:
         found = compile_case(bench_cases(Request(workloads=[work], plans=[plan]), place)[0], place.target, compilers)
     assert found.status == "ok" and found.peak_bytes and found.bytes, found.reason
+    known = found.cost_source
+    assert known and (known.source, known.memory_left_out) == ("measured_before", None)

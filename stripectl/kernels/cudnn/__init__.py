@@ -70,6 +70,7 @@ about = Kernel(
     default_tile=lambda kind: COUNTED,
     why_unsupported=why_unsupported,
     counting_tile=COUNTED,
+    hides_workspace=True,
     rows_per_fetch=SHARING,
     # Outputs merge in float32; backward, an output is built so that the library computes the given delta.
     moved_bytes_per_element={"forward": 10, "backward": 18},
