@@ -54,7 +54,7 @@ SMALL = Sizes((256,), (64,), 256, (256,), (128,), 512, 2**11, 256)
 
 def seconds(function: Callable[..., Any], *inputs: Any) -> float:
     """The median of several runs after the first."""
-    from stripectl.measure.session import typical
+    from stripectl.measure.timing import typical
 
     return typical(function, *inputs)
 

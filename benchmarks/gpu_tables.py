@@ -40,7 +40,7 @@ BACKWARD = Tile(128, 128)
 LEAST_S = 1e-3  # of a measured pair
 ALSO = """, and pairs of shards that were measured (benchmarks/gpu)
 # Kernels of which only such pairs are known.
-measured: [{}]"""
+measured: [tokamax_gpu, xla]"""
 # What no published time is of: the machine of the same architecture whose times are taken, by pass.
 LIKE = {
     "h100": {"backward": "h200"},
@@ -90,16 +90,17 @@ def fitted(rows: list[PublishedTime], hardware: Hardware, block: Tile) -> tuple[
     return tile_s, call_s
 
 
+def square_pairs(path: Path, kernel: str) -> Iterator[dict[str, Any]]:
+    """The pairs of equally long shards that a kernel computed, without a mask or on the diagonal."""
+    for pair in json.loads(path.read_text())["parts"]["block_pairs"]["found"]:
+        if pair["kernel"] == kernel and pair["band"] in BANDS_OF and pair["rows"] == pair["cols"]:
+            yield pair
+
+
 def measured_rows() -> Iterator[PublishedTime]:
-    """Square pairs of shards that a GPU computed, in both passes."""
+    """Square pairs that a library's kernel computed, in both passes."""
     for path in sorted(MEASURED.glob("*.json")):
-        for pair in json.loads(path.read_text())["parts"]["block_pairs"]["found"]:
-            if (
-                pair["rows"] != pair["cols"]
-                or pair["band"] not in ("full", "causal")
-                or pair["kernel"] not in LIBRARIES
-            ):
-                continue
+        for pair in (pair for kernel in LIBRARIES for pair in square_pairs(path, kernel)):
             shape = pair["rows"], pair["cols"], HEADS, HEADS, pair["head_dim"], pair["head_dim"], pair["band"]
             for passes in PASSES:
                 if (seconds := pair[f"{passes}_s"]) > LEAST_S:
@@ -128,12 +129,11 @@ def main() -> None:
         for name in (each for each in found if architecture(each) == architecture(other)):
             found[name].setdefault(tuple(shape), own if name == other else own.at_clock_of(name, other))
     for name, costs in sorted(found.items()):
-        runs = [path for path in MEASURED.glob("*.json") if architecture(machine_of(path)) == architecture(name)]
-        also = [*sorted({kernel for kernel, *_ in costs} - {"cudnn"}), *["xla"][: len(runs)]]
-        text = HEADER.format(name=name, measured=ALSO.format(", ".join(also)) if also else "")
+        run = run_of(name)
+        text = HEADER.format(name=name, measured=ALSO if run else "")
         for kernel in sorted({kernel for kernel, *_ in costs}):
             text += f"  {kernel}:\n    bfloat16:\n" + "".join(entries(kernel, costs))
-        text += "".join(map(xla_entries, runs[:1]))
+        text += xla_entries(run) if run else ""
         text += "\n".join(schedule_lines(name, schedule_of(name))) + "\n"
         (FOLDER / f"{name}.yaml").write_text(text)
         print(text)
@@ -142,24 +142,19 @@ def main() -> None:
 def xla_entries(path: Path) -> str:
     """The lines of kernel `xla`, whose tiles start programs one after another: the costs of the largest timed tile are
     fitted to long pairs, and the call of this fit is taken from the times of smaller tiles."""
-    parts = json.loads(path.read_text())["parts"]
+    timed = json.loads(path.read_text())["parts"]["tile_costs"]["found"]
     text = "  xla:\n    bfloat16:\n"
     for size in (64, 128, 256):
         lines = defaultdict(list)
         for passes in PASSES:
             times = {
                 CalibrationBlock(pair["rows"], BANDS_OF[pair["band"]]): pair[f"{passes}_s"]
-                for pair in parts["block_pairs"]["found"]
-                if pair["kernel"] == "xla"
-                and pair["head_dim"] == size
-                and pair["rows"] == pair["cols"] > LARGEST.block_q
-                if pair["band"] in BANDS_OF
+                for pair in square_pairs(path, "xla")
+                if pair["head_dim"] == size and pair["rows"] > LARGEST.block_q
             }
             cost = fit_tiles(list(times), list(times.values()), LARGEST, HEADS, "xla")
             costs = {LARGEST: (cost.whole_s, max(cost.whole_s, cost.boundary_s))} | {
-                tile: timed_tile(tile, cost.call_s, passes, parts["tile_costs"]["found"])
-                for tile in SMALLER
-                if size == SIZE_OF_TILES
+                tile: timed_tile(tile, cost.call_s, passes, timed) for tile in SMALLER if size == SIZE_OF_TILES
             }
             for tile, (whole_s, boundary_s) in costs.items():
                 lines[tile].append(f"{passes}: {{whole: {whole_s * 1e6:.1f}, boundary: {boundary_s * 1e6:.1f}}}")
@@ -188,6 +183,12 @@ def entries(kernel: str, costs: Mapping[Shape, "Fit"]) -> Iterator[str]:
             if fit := costs.get((kernel, heads, passes)):
                 costs_s = f"tile_s: {fit.tile_s:.4e}, call_s: {fit.call_s:.2e}"
                 yield f"          {passes}: {{{costs_s}, block: {fit.block}}}  # {fit.said}\n"
+
+
+def run_of(name: str) -> Path | None:
+    """The file of `make check-gpu` on a machine, else on another of its architecture."""
+    runs = sorted(MEASURED.glob("*.json"), key=lambda path: machine_of(path) != name)
+    return next((path for path in runs if architecture(machine_of(path)) == architecture(name)), None)
 
 
 def machine_of(path: Path) -> str:

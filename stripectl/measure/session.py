@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl.core.kernel import kernels
@@ -31,6 +30,7 @@ from stripectl.execute.comm import JaxComm
 from stripectl.execute.program import as_recurrence_has, compiled_peak_bytes, parameter_specs
 from stripectl.execute.verification import check_attention
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.measure.timing import barrier, runs_of_sample, seconds, typical
 from stripectl.measure.yardstick import Yardstick
 from stripectl.profiling.capture import WITHOUT_GRAPHS, capture
 from stripectl.profiling.folder import HLO
@@ -39,9 +39,6 @@ from stripectl.simulate.calibration import BlockShape, CalibrationBlock
 from stripectl.training.program import program_of
 from stripectl.util.json import JsonObject
 
-TYPICAL_S = 1.0
-# The least time of a sample on an accelerator. A host started programs on an H200 in 0.2 to 0.5 ms (benchmarks/gpu).
-MIN_SAMPLE_S, MAX_QUEUED_RUNS = 0.03, 100
 MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 
 
@@ -69,43 +66,6 @@ def bytes_of(compiled: Any) -> dict[str, int] | None:
         return sent_bytes_by_opcode(collectives(parse_module(compiled.as_text())))
     except (StripectlError, RuntimeError, KeyError):
         return None
-
-
-def barrier() -> None:
-    """All processes leave together, within the time of a message."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("sample")
-
-
-def seconds(function: Callable[..., Any], *inputs: Any, runs: int = 1) -> float:
-    """One of `runs` queued runs, from the time at which every process has arrived until this process is done."""
-    barrier()
-    start, result = time.perf_counter(), None
-    for _ in range(runs):
-        result = function(*inputs)
-    jax.block_until_ready(result)
-    return (time.perf_counter() - start) / runs
-
-
-def agreed(value: float) -> float:
-    """The value of the first process of a group, for all of them."""
-    return float(multihost_utils.broadcast_one_to_all(np.float32(value)))
-
-
-def runs_of_sample(function: Callable[..., Any], *inputs: Any) -> int:
-    """How many runs of a warm program one sample queues. An accelerator begins a queued run when the run before it
-    ends, so the time in which the host starts a program counts once. A CPU computes queued runs at the same time."""
-    if jax.default_backend() == "cpu":
-        return 1
-    return int(np.clip(MIN_SAMPLE_S / agreed(seconds(function, *inputs)), 1, MAX_QUEUED_RUNS))
-
-
-def typical(function: Callable[..., Any], *inputs: Any) -> float:
-    """The median of a few samples, after a run that does not count; short runs are repeated more often. All processes
-    of a group do the same number."""
-    repeats = int(np.clip(TYPICAL_S / agreed(seconds(function, *inputs)), 5, 9))
-    runs = runs_of_sample(function, *inputs)
-    return float(np.median([seconds(function, *inputs, runs=runs) for _ in range(repeats)]))
 
 
 def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:

@@ -53,7 +53,7 @@ PHRASES = {
     CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
     CostOrigin.BUNDLES: "the cycles of the compiler's final schedule",
     CostOrigin.PUBLISHED: "published times of the kernel",
-    CostOrigin.MEASURED_BEFORE: "times of the kernel that stripectl measured on such a GPU",
+    CostOrigin.MEASURED_BEFORE: "times of the kernel that stripectl measured on a GPU of this architecture",
 }
 DESCRIPTIONS = {
     CostOrigin.MEASURED_TILE: "Tiles were timed on this machine: whole, boundary and dead tiles separately, for one "
@@ -69,7 +69,7 @@ DESCRIPTIONS = {
     CostOrigin.PUBLISHED: "Nothing was timed here. Tiles take times derived from published times of the kernel, "
     "distributed in waves over the processors of the GPU.",
     CostOrigin.MEASURED_BEFORE: "Nothing was timed here. Tiles take times derived from times that stripectl measured "
-    "on such a GPU (`make check-gpu`), distributed in waves over its processors.",
+    "on a GPU of this architecture (`make check-gpu`).",
     CostOrigin.NONE: "No time is predicted, because a figure that the prediction needs is not published.",
     CostOrigin.DATASHEET: "Nothing was timed. Tiles and hops take the times that the machine's published figures "
     "allow.",

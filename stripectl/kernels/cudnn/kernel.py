@@ -11,7 +11,8 @@ the log-sum-exp in float32; the results of rectangles are merged and summed in f
 import jax.numpy as jnp
 
 import stripectl.compat as compat
-from stripectl.kernels.splash import causal, rectangles
+from stripectl.kernels.splash import rectangles
+from stripectl.kernels.splash.causal import causal_passes
 
 EMPTY = rectangles.EMPTY
 UNUSED = 7  # arguments for biases, lengths, offsets and pages
@@ -49,4 +50,4 @@ def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
     return tuple(x[0] for x in found)
 
 
-forward, backward = causal.causal_passes("cudnn", attend, differentiate)
+forward, backward = causal_passes("cudnn", attend, differentiate)

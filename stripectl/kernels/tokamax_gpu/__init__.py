@@ -6,11 +6,10 @@ the library's own choice for a call that was not tuned.
 
 from typing import Any
 
-from stripectl.core.kernel import Capability, Kernel
-from stripectl.core.layout import Tile
+from stripectl.core.kernel import Capability, Kernel, why_not_whole_sequences
+from stripectl.kernels.cudnn import COUNTED, SHARING
 from stripectl.kernels.tokamax import why_not_installed
 
-COUNTED, SHARING = Tile(128, 128), 64  # as of cudnn
 HOPPER, HEAD_UNIT, MAX_HEAD_DIM = 9, 16, 256
 
 
@@ -31,11 +30,7 @@ def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability 
         return f"tokamax_gpu takes head sizes that are {need}, not heads of size {sizes}. Try --kernel xla."
     if workload.window.left is not None:
         return "tokamax_gpu has causal and full masks here, but no windows. Try --kernel xla."
-    if workload.documents is not None:
-        return "tokamax_gpu has masks for whole sequences, but not for documents. Try --kernel xla."
-    if workload.query_len is not None:
-        return "tokamax_gpu needs as many queries as keys. Try --kernel xla."
-    return None
+    return why_not_whole_sequences("tokamax_gpu", workload)
 
 
 about = Kernel(

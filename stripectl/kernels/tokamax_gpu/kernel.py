@@ -20,7 +20,8 @@ from jax.extend.backend import get_default_device
 from jax.lax import DotAlgorithmPreset
 
 import stripectl.compat as compat
-from stripectl.kernels.splash import causal, rectangles
+from stripectl.kernels.splash import rectangles
+from stripectl.kernels.splash.causal import causal_passes
 from stripectl.kernels.splash.rectangles import NOTHING
 
 EMPTY = rectangles.EMPTY
@@ -29,14 +30,14 @@ PRECISION = (DotAlgorithmPreset.BF16_BF16_F32,) * 2  # of scores and of the outp
 LIBRARY = compat.tokamax_gpu()
 
 
-def settings(masked: bool, q_MTH) -> dict:
-    return {"is_causal": masked, "logits_scale": q_MTH.shape[2] ** -0.5, "logits_soft_cap": None}
+def settings(causal: bool, q_MTH) -> dict:
+    return {"is_causal": causal, "logits_scale": q_MTH.shape[2] ** -0.5, "logits_soft_cap": None}
 
 
-def described(masked: bool, *arrays) -> Any:
+def call_of(causal: bool, *arrays) -> Any:
     """A call as the library describes it to the function that chooses the blocks of an untuned call."""
-    kinds = {"bias": None, "mask": LIBRARY.Mask(is_causal=masked), "q_indices": None, "k_indices": None}
-    return SimpleNamespace(op=None, args=arrays, kwargs={**kinds, "precision": PRECISION, "return_residuals": True})
+    options = {"bias": None, "mask": LIBRARY.Mask(is_causal=causal), "q_indices": None, "k_indices": None}
+    return SimpleNamespace(op=None, args=arrays, kwargs={**options, "precision": PRECISION, "return_residuals": True})
 
 
 def rows_first(*arrays):
@@ -48,17 +49,17 @@ def key_limit(keys: int, block: int):
     return jnp.full((1, 1), keys, jnp.int32) if keys % block else None
 
 
-def attend(masked: bool, q_MTH, k_LSH, v_LSH):
+def attend(causal: bool, q_MTH, k_LSH, v_LSH):
     """(out_MTH, log-sum-exp_MT)"""
     q, k, v = rows_first(q_MTH, k_LSH, v_LSH)
-    blocks = LIBRARY.forward.get_heuristics_config(described(masked, q, k, v), False)
+    blocks = LIBRARY.forward.get_heuristics_config(call_of(causal, q, k, v), False)
     if get_default_device().platform != "gpu":  # a persistent kernel asks this device for its multiprocessors
         blocks = replace(blocks, persistent=False)
     behind = [(0, -k.shape[0] % blocks.block_kv), (0, 0), (0, 0)]
     out, (most, total) = LIBRARY.forward.flash_attention_kernel(
         *(q, jnp.pad(k, behind), jnp.pad(v, behind), None, None, None),
         key_limit(k.shape[0], blocks.block_kv),
-        **settings(masked, q_MTH),
+        **settings(causal, q_MTH),
         out_dtype=q.dtype,
         normalize_output=True,
         return_residuals=True,
@@ -69,18 +70,18 @@ def attend(masked: bool, q_MTH, k_LSH, v_LSH):
     return out.swapaxes(0, 1), jnp.where(total > 0, most + jnp.log(total), NOTHING)
 
 
-def differentiate(masked: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
+def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
     """(dq_MTH, dk_LSH, dv_LSH)"""
     q, k, v, out, dout = rows_first(q_MTH, k_LSH, v_LSH, out_MTH, dout_MTH)
-    blocks = LIBRARY.backward.get_heuristics_config(described(masked, None, out, dout, q, k, v))
+    blocks = LIBRARY.backward.get_heuristics_config(call_of(causal, None, out, dout, q, k, v))
     dq, dk, dv, _ = LIBRARY.backward.flash_attention_vjp_kernel(
         *(q, k, v, (lse_MT, jnp.ones_like(lse_MT)), out, dout, None, None, None),
         key_limit(k.shape[0], blocks.block_kv_dq),
-        **settings(masked, q_MTH),
+        **settings(causal, q_MTH),
         ds_dtype=None,
         config=blocks,
     )
     return rows_first(dq, dk, dv)
 
 
-forward, backward = causal.causal_passes("tokamax_gpu", attend, differentiate)
+forward, backward = causal_passes("tokamax_gpu", attend, differentiate)

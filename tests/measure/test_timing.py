@@ -2,7 +2,7 @@
 
 import time
 
-from stripectl.measure import session
+from stripectl.measure import timing
 
 
 def test_an_accelerator_gets_short_runs_in_a_queue(monkeypatch) -> None:
@@ -13,10 +13,10 @@ def test_an_accelerator_gets_short_runs_in_a_queue(monkeypatch) -> None:
         started.append(time.perf_counter())
         time.sleep(1e-3)
 
-    assert session.runs_of_sample(run) == 1 and started == []
-    monkeypatch.setattr(session.jax, "default_backend", lambda: "gpu")
-    assert 1 < session.runs_of_sample(run) <= session.MIN_SAMPLE_S / 1e-3
-    assert session.runs_of_sample(lambda: None) == session.MAX_QUEUED_RUNS
+    assert timing.runs_of_sample(run) == 1 and started == []
+    monkeypatch.setattr(timing.jax, "default_backend", lambda: "gpu")
+    assert 1 < timing.runs_of_sample(run) <= timing.MIN_SAMPLE_S / 1e-3
+    assert timing.runs_of_sample(lambda: None) == timing.MAX_QUEUED_RUNS
     started.clear()
-    each = session.seconds(run, runs=5)
+    each = timing.seconds(run, runs=5)
     assert len(started) == 5 and each >= 1e-3
