@@ -3,7 +3,7 @@ on 8 virtual devices.
 
 `make test` runs a set in which scheme, layout, dtype and pass meet each other and every other choice stands once; the
 part `exactness` completes it to every pair of choices, tiles and loops among them, and `full` to the whole product of
-what a user chooses, in which tiles and loops take turns.
+the others, in which meshes, tiles and loops take turns.
 """
 
 import math
@@ -16,24 +16,13 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
-from tests.support.exact import (
-    DEVICES,
-    Case,
-    catalogue,
-    check,
-    device_cost,
-    in_parts,
-    legal,
-    methods_of_case,
-    on_devices,
-)
+from tests.support.exact import DEVICES, Case, catalogue, check, legal, on_devices
 
-COVER, PRODUCT = catalogue(schemes.names())
-COVERED = set(COVER)
-OTHERS = [(case, pytest.mark.full) for case in PRODUCT if case not in COVERED]
+QUICK_CASES, COVER, PRODUCT = catalogue(schemes.names())
 CASES = [
-    pytest.param(case, marks=marks)
-    for case, marks in [*in_parts(COVER, methods_of_case, lambda case: device_cost(case) * case.unroll), *OTHERS]
+    *QUICK_CASES,
+    *(pytest.param(case, marks=pytest.mark.exactness) for case in COVER),
+    *(pytest.param(case, marks=pytest.mark.full) for case in PRODUCT),
 ]
 WORK = Workload(seq_len=192, batch=2, heads=8, kv_heads=4, head_dim=16, dtype="float32", passes="forward-backward")
 

@@ -232,8 +232,8 @@ def test_a_profile_that_is_never_read_to_its_end_is_refused_at_a_limit(tmp_path:
     profile = tmp_path / "endless.xplane.pb"
     os.mkfifo(profile)
     # Its reader's start may take 120 s besides.
-    monkeypatch.setattr("stripectl.profiling.profiler.READ_TIMEOUT_S", -110.0)
-    assert refused(Tracer(tmp_path), profile) == f"cannot read {profile}: took longer than its limit of 10 s"
+    monkeypatch.setattr("stripectl.profiling.profiler.READ_TIMEOUT_S", -116.0)
+    assert refused(Tracer(tmp_path), profile) == f"cannot read {profile}: took longer than its limit of 4 s"
 
 
 ABORTING = """

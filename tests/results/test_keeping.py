@@ -116,20 +116,20 @@ LIGHT = ["--target", "v5e:8", "--layout", "striped", "--seqlen", "8k", "--pass",
 
 def test_of_several_at_once_one_writes() -> None:
     command = [*STRIPECTL, *ON_PAPER, *LIGHT]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [each.communicate()[1] for each in started]
-    assert sorted(each.returncode for each in started) == [0, 2, 2]
+    assert sorted(each.returncode for each in started) == [0, 2]
     assert all("another stripectl process writes in run" in text or "holds a run" in text for text in said if text)
     assert sorted(listing(Path("run"))) == ["report.html", "run.json"]
 
 
 def test_several_without_a_folder_get_one_each() -> None:
     command = [*STRIPECTL, *ON_PAPER[:-2], *LIGHT]
-    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
-    assert [each.communicate()[1] for each in started] == [b""] * 3
-    assert [each.returncode for each in started] == [0] * 3
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    assert [each.communicate()[1] for each in started] == [b""] * 2
+    assert [each.returncode for each in started] == [0] * 2
     folders = sorted(Path("stripectl-runs").iterdir())
-    assert [sorted(listing(each)) for each in folders] == [["report.html", "run.json"]] * 3
+    assert [sorted(listing(each)) for each in folders] == [["report.html", "run.json"]] * 2
 
 
 def test_a_folder_that_another_process_makes_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,6 @@ def wait_for(condition, limit_s: float = 240.0) -> bool:
     return True
 
 
-@pytest.mark.usefixtures("users_compiler")
 def test_three_layouts_are_measured_and_checked() -> None:
     found = finals(bench(request(), silent))
     *ring, alone = found

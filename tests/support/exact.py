@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -107,16 +108,31 @@ def variations(case: Case) -> list[Case]:
     return [case._replace(tile=tile, unroll=unroll) for tile in tiles for unroll in unrolls]
 
 
-def catalogue(names: Iterable[str]) -> tuple[list[Case], list[Case]]:
-    """(few cases that hold every pair of choices that any case holds, the whole product of what a user chooses, in
-    which tiles and loops take turns) of schemes, legal ones only. An unrolled loop has a sixth of the turns of the
-    product: its programs take 2 to 5 times as long to compile."""
-    turn, turn_of_product, product, varied = random.Random(0), random.Random(0), list[Case](), list[Case]()
+class Catalogue(NamedTuple):
+    """Legal cases of schemes: a few of which programs are made (`methods_of_case`), those that complete them to every
+    pair of choices that any case holds, and the product of what a user chooses but the mesh."""
+
+    quick: list[Case]
+    cover: list[Case]
+    product: list[Case]
+
+
+def catalogue(names: Iterable[str]) -> Catalogue:
+    """In the product meshes of 8 devices take turns, meshes of fewer devices, and tiles and loops. An unrolled loop has
+    a sixth of the turns: its programs take 2 to 5 times as long to compile."""
+    turn, turn_of_product, varied = random.Random(0), random.Random(0), list[Case]()
+    alike = defaultdict[tuple[Case, bool], list[Case]](list)
     for case in itertools.chain.from_iterable(map(chosen, names)):
+        alike[case._replace(mesh=""), case.plan.devices == DEVICES].append(case)
         each = variations(case)
-        product += turn_of_product.choices(each, [1 if option.unroll > 1 else 5 for option in each])
         varied += [turn.choice(each)._replace(passes=passes) for passes in dict.fromkeys(("forward", case.passes))]
-    return covering(varied, pairs_of_case, lambda case: case.unroll), product
+    product = list[Case]()
+    for cases in alike.values():
+        each = variations(turn_of_product.choice(cases))
+        product += turn_of_product.choices(each, [1 if option.unroll > 1 else 5 for option in each])
+    quick = covering(varied, methods_of_case, lambda case: device_cost(case) * case.unroll)
+    cover = covering(varied, pairs_of_case, lambda case: case.unroll, quick)
+    return Catalogue(quick, cover, [case for case in product if case not in {*quick, *cover}])
 
 
 def pairs(case: Sequence[Hashable]) -> set[Hashable]:
@@ -143,11 +159,12 @@ def covering(
     cases: Sequence[Choice],
     pairs: Callable[[Choice], set[Hashable]] = pairs,
     cost: Callable[[Choice], int] = lambda case: 0,
+    first: Sequence[Choice] = (),
 ) -> list[Choice]:
-    """Few cases that hold every pair of choices that any case holds: greedy, from a fixed shuffle."""
+    """Few cases that hold, with the first, every pair of choices that any case holds: greedy, from a fixed shuffle."""
     order = random.Random(0).sample(cases, len(cases))
     held = {case: pairs(case) for case in order}
-    missing, found = set().union(*held.values()), list[Choice]()
+    missing, found = set().union(*held.values()).difference(*map(pairs, first)), list[Choice]()
     while missing:
         best = max(order[:400], key=lambda case: (len(held[case] & missing), -cost(case)))
         if not held[best] & missing:
