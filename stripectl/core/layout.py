@@ -40,7 +40,8 @@ MASKS = {"causal": Window(None, 0), "full": Window(None, None)}
 class MaskBlock(NamedTuple):
     """A piece of queries against a piece of keys: rows x cols scores from (row, col) of the pair of shards. Query i
     keeps key j (both counted inside the rectangle) where i + low <= j <= i + high. With `limits` (first, end), which
-    hold one value per row and never decrease, it also needs first[i] <= j < end[i]."""
+    hold one value per row and never decrease, it also needs first[i] <= j < end[i]. On every device high, or
+    high + 1, is a multiple of `aligned`, which divides rows and cols."""
 
     row: Index
     col: Index
@@ -49,6 +50,7 @@ class MaskBlock(NamedTuple):
     low: Index
     high: Index
     limits: tuple[Any, Any] | None = None
+    aligned: int = 1
 
 
 class Tile(NamedTuple):

@@ -6,8 +6,10 @@ inference. There the layout shards queries as it shards keys, or, where they are
 and last position, so every device knows them from the starts of all documents, and K/V carry nothing about them.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -68,12 +70,9 @@ class SequenceSharding:
         its rows, `part` = (i, n), which must divide every piece evenly. With documents they hold the limits of the
         given `rows` of a piece, by default all."""
         step, size = self.layout.step(self.shards), self.query_piece
-        before = self.shards * self.rows - self.query_rows * (self.shards if self.shards_queries else 1)
-        queries = self.layout.firsts(me, self.shards, self.query_rows) if self.shards_queries else (0,)
-        keys, cols = self._keys(src, part)
-        found = list[MaskBlock]()
-        for i, query in enumerate(queries):
-            query = query + before
+        keys, cols = self.key_firsts(src, part)
+        aligned, found = alignment(self, part[1]), list[MaskBlock]()
+        for i, query in enumerate(self.query_firsts(me)):
             for j, key in enumerate(keys):
                 low = -UNBOUNDED if self.window.left is None else -((key - query + self.window.left) // step)
                 high = UNBOUNDED if self.window.right is None else (query - key + self.window.right) // step
@@ -81,10 +80,16 @@ class SequenceSharding:
                 if documents is not None:
                     edges = documents(with_rows(query) + step * rows(size))
                     limits = tuple(-((with_rows(key) - edge) // step) for edge in edges)
-                found.append(MaskBlock(i * size, j * cols, size, cols, low, high, limits))
+                found.append(MaskBlock(i * size, j * cols, size, cols, low, high, limits, aligned))
         return found
 
-    def _keys(self, src: Index, part: tuple[int, int]) -> tuple[list[Index], int]:
+    def query_firsts(self, me: Index) -> list[Index]:
+        """The first position of each piece of the queries."""
+        before = self.shards * self.rows - self.query_rows * (self.shards if self.shards_queries else 1)
+        firsts = self.layout.firsts(me, self.shards, self.query_rows) if self.shards_queries else (0,)
+        return [first + before for first in firsts]
+
+    def key_firsts(self, src: Index, part: tuple[int, int]) -> tuple[list[Index], int]:
         """(the first position of each piece, or part of a piece, of the keys; the number of its keys)."""
         (index, parts), pieces = part, self.layout.pieces
         firsts, size = self.layout.firsts(src, self.shards, self.rows), self.rows // pieces
@@ -101,6 +106,22 @@ class SequenceSharding:
         last_first = reversed(range(self.shards))
         live = (hop for hop in last_first if np.any(count_pairs(self.bands(me, (me - by * hop) % self.shards))))
         return next(live, 0) + 1
+
+
+@cache
+def alignment(sharding: SequenceSharding, parts: int) -> int:
+    """`MaskBlock.aligned` of a causal mask's rectangles, for a shard's keys in equal parts; 1 for other masks."""
+    if (sharding.window.left, sharding.window.right) != (None, 0):
+        return 1
+    step, every = sharding.layout.step(sharding.shards), np.arange(sharding.shards)
+    keys, cols = zip(*(sharding.key_firsts(every, (part, parts)) for part in range(parts)), strict=True)
+    side = math.gcd(sharding.query_piece, cols[0])
+    key_firsts = np.unique(np.concatenate([np.ravel(first) for part in keys for first in part]) % (side * step))
+    query_firsts = np.unique(
+        np.concatenate([np.ravel(first) for first in sharding.query_firsts(every)]) % (side * step)
+    )
+    high = ((query - key_firsts) // step % side for query in query_firsts)
+    return side if all(np.all((each == 0) | (each == side - 1)) for each in high) else 1
 
 
 def with_rows(first: Index) -> Index:

@@ -11,8 +11,9 @@ undocumented; this description is from dumps of libtpu 0.0.42 for v4, v5e, v5p, 
 - A branch forward to `$regionN`, which starts further down, may skip the bundles between: a guarded region.
 
 The innermost region with most of the matmuls is the tile; where several have equally many, the shortest is the region
-of whole tiles and the longest the region of boundary tiles. A kernel with a mask guards it, because its grid also steps
-over dead tiles; a kernel without a mask does not. Guarded regions without matmuls start and end a row of tiles.
+of whole tiles and the longest the region of boundary tiles. A kernel that leaves out dead parts of boundary tiles has
+fewer matmuls there, and more than half. A kernel with a mask guards its tiles, because its grid also steps over dead
+tiles; a kernel without a mask does not. Guarded regions without matmuls start and end a row of tiles.
 
 Next to the bundles of a kernel is a table of the units that each bundle uses, TIME-NAME-NN-...-utilization.txt, and of
 how many operations a unit takes at once: MXU matrices, VALU vectors, EUP exponentials, XLU lanes, VPOP results of the
@@ -121,15 +122,15 @@ def kernel(name: str, text: str, table: str = "") -> KernelBundles:
     most = max(matmuls.values())
     if not most:
         raise StripectlError(f"the bundles of {name} hold no known matmul. Their format is unknown.")
-    tiles = [region for region, count in matmuls.items() if count == most]
+    of_a_tile = (region for region, count in matmuls.items() if 2 * count > most)
+    tiles = sorted(of_a_tile, key=lambda region: (-matmuls[region], sizes[region]))
     around = {region for region in regions for tile in tiles if tile and region != tile and encloses(region, tile)}
     step = sum(sizes[region] for region in {None, *around} - {*tiles})
-    computed = sorted(sizes[region] for region in tiles)
-    whole = min(tiles, key=lambda region: sizes[region])
-    row = sizes.total() - step - sum(computed)
+    whole, boundary = tiles[0], tiles[-1]
+    row = sizes.total() - step - sum(sizes[region] for region in tiles)
     steps = None if turns is None else turns - PIPELINED
     units = unit_cycles(table, [bundle for bundle in inside if home[bundle.address] == whole])
-    return KernelBundles(name, steps, computed[0], computed[-1], step, row, masked=bool(around), units=units)
+    return KernelBundles(name, steps, sizes[whole], sizes[boundary], step, row, masked=bool(around), units=units)
 
 
 def parse_bundles(lines: Iterable[str]) -> Iterator[Bundle]:

@@ -1,5 +1,7 @@
 """Pairs of shards against brute force from positions: parts of keys, packed documents, cached prefixes, live rounds."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,6 +34,11 @@ def live(bands: list[MaskBlock], queries: int, keys: int) -> np.ndarray:
     return keep
 
 
+def keeps_alignment(band: MaskBlock) -> bool:
+    side = band.aligned
+    return band.rows % side == band.cols % side == 0 and (side == 1 or band.high % side in (0, side - 1))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("starts", STARTS, ids=len)
@@ -41,11 +48,15 @@ def test_a_pair_keeps_what_the_mask_and_the_documents_keep(name: str, window, st
     whole = visible_keys(SEQ_LEN, SEQ_LEN, window, starts)
     queries, keys = (order.reshape(SHARDS, -1) for order in sharding.orders())
     documents, each = document_lookup(starts, SEQ_LEN), ROWS // parts
+    # The diagonals of a causal mask run through the corners of all pieces.
+    size = math.gcd(ROWS // layouts[name].pieces, each)
+    aligned = size if window == MASKS["causal"] else 1
     for me, src, part in np.ndindex(SHARDS, SHARDS, parts):
         bands = sharding.bands(me, src, (part, parts), documents)
         expected = whole[np.ix_(queries[me], keys[src][part * each : (part + 1) * each])]
         assert (live(bands, ROWS, each) == expected).all()
         assert count_pairs(bands) == expected.sum()
+        assert all(keeps_alignment(band) and band.aligned == aligned for band in bands)
 
 
 BEHIND = [  # queries that are not dealt need neighbours as far apart as those of the keys
@@ -66,7 +77,9 @@ def test_queries_behind_a_prefix(name: str, window, queries: int, dealt: bool) -
     order = order.reshape(SHARDS if dealt else 1, -1)
     for me, src in np.ndindex(len(order), SHARDS):
         expected = whole[np.ix_(order[me], keys.reshape(SHARDS, -1)[src])]
-        assert (live(sharding.bands(me, src), rows, ROWS) == expected).all()
+        bands = sharding.bands(me, src)
+        assert (live(bands, rows, ROWS) == expected).all()
+        assert all(keeps_alignment(band) for band in bands)
 
 
 @settings(max_examples=60, deadline=None)

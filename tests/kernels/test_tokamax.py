@@ -9,6 +9,7 @@ import pytest
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
@@ -46,6 +47,21 @@ def test_equals_dense_attention(case: tuple) -> None:
     rows = (512 if tile == "128" else 256) + odd_rows
     workload = Workload(seq_len=2 * rows, passes="forward-backward", **sizes)
     check(workload, parse_plan(f"ring/{layout}/tokamax@ring=2,tile={tile}"))
+
+
+@installed
+@pytest.mark.parametrize("layout", ["contiguous", "striped", "zigzag"])
+def test_dead_parts_of_tiles_on_the_diagonal_are_left_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stripectl.kernels.tokamax.kernel import skips_dead_parts
+
+    monkeypatch.setattr("stripectl.kernels.tokamax.kernel.MIN_SQUARE", 512)
+    rows = 2048 if layout == "zigzag" else 1024  # two tiles of 512 along each piece
+    workload = Workload(seq_len=2 * rows, heads=2, kv_heads=1, head_dim=64, passes="forward")
+    plan = parse_plan(f"ring/{layout}/tokamax@ring=2,tile=512")
+    bands = sequence_sharding(workload, plan).bands(1, 0)
+    assert all(skips_dead_parts(band, Tile(512, 512)) for band in bands)
+    assert not any(skips_dead_parts(band, Tile(512, 512, 256)) for band in bands)
+    check(workload, plan)
 
 
 @installed

@@ -137,7 +137,7 @@ class TileGrid(NamedTuple):
         """The rectangles and their tile, transposed so that lines are rows."""
         if not self.by_columns:
             return self.bands, self.tile
-        row, col, rows, cols, low, high, _ = self.bands
+        row, col, rows, cols, low, high = self.bands[:6]
         return MaskBlock(col, row, cols, rows, -high.T, -low.T), Tile(self.tile.block_kv, self.tile.block_q)
 
     def spec(self, kind: str, group: int, width: int, each: int, listed: Callable) -> pl.BlockSpec:

@@ -6,7 +6,9 @@ B K: batch and heads are one dimension of the library's kernels, which share key
 A rectangle is dead, whole or masked (`splash.rectangles`). The library makes its masks from static descriptions, but
 its kernels read arrays: the live tiles of a grid, whether each is masked, and each query's position. Here these arrays
 are arithmetic on the band, so one compiled kernel serves any traced diagonal. A line without a live tile gets one tile
-that is not computed, so that its results are written.
+that is not computed, so that its results are written. Where the diagonal of every pair of shards runs through the
+corners of square tiles (`MaskBlock.aligned`), the library leaves out the dead parts of tiles on it, forward; its own
+search does so forward alone.
 
 The library works in base 2. It returns attention and gradients in the dtype of its arguments and the log-sum-exp in
 float32; the results of rectangles are merged and summed in float32.
@@ -27,6 +29,8 @@ EMPTY = rectangles.EMPTY
 LN_2 = math.log(2)
 MASK_VALUE = -2.4e38  # a score that the mask drops
 DEAD, MASKED, WHOLE = 0, 1, 2  # the library's kinds of tiles
+SKIP_GRID = 4  # parts per side of a tile on the diagonal, of which 6 of 16 are dead
+MIN_SQUARE = 1024  # of a large square: by bundles, smaller tiles lose more by the size of parts than they gain
 
 library, MaskInfo, attend_forward, attend_backward = compat.tokamax()
 NO_MASK = MaskInfo(*[None] * len(MaskInfo._fields))
@@ -72,21 +76,28 @@ def last_keys(band: MaskBlock, tile: Tile) -> Any:
     return jnp.minimum(jnp.arange(rows, dtype=jnp.int32) + band.high, band.cols - 1)
 
 
-def config_of(tile: Tile, dq_sums: int | None, interpret: bool) -> Any:
+def is_large_square(tile: Tile) -> bool:
+    """Whether a tile is a large square whose keys are computed at once. The winners of the library's sweep have such
+    tiles without its scheduler and without the dead parts of tiles on the diagonal."""
+    return MIN_SQUARE <= tile.block_q == tile.block_kv == (tile.block_kv_compute or tile.block_kv)
+
+
+def skips_dead_parts(band: MaskBlock, tile: Tile) -> bool:
+    """Whether masked tiles are large squares on the diagonal of a rectangle. The library then multiplies only their
+    parts that hold a live score."""
+    return is_large_square(tile) and band.aligned % tile.block_q == 0
+
+
+def config_of(tile: Tile, interpret: bool, **own: Any) -> Any:
     sides = tile.block_q, tile.block_kv, tile.block_kv_compute or tile.block_kv
     names = ("block_q", "block_kv", "block_kv_compute"), ("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute")
     blocks = {name: side for of_pass in names for name, side in zip(of_pass, sides, strict=True)}
-    return library.SplashConfig(
-        **blocks,
-        k_layout=library.QKVLayout.SEQ_MINOR,
-        use_experimental_scheduler=True,
-        dq_reduction_steps=dq_sums,
-        interpret=interpret,
-    )
+    return library.SplashConfig(**blocks, k_layout=library.QKVLayout.SEQ_MINOR, interpret=interpret, **own)
 
 
-def settings(tile: Tile, masked: bool, interpret: bool, dq_sums: int | None = None) -> dict[str, object]:
-    config, function = config_of(tile, dq_sums, interpret), keep if masked else None
+def settings(tile: Tile, masked: bool, interpret: bool, **own: Any) -> dict[str, object]:
+    """Arguments that both passes share; `own` are options of the library's configuration."""
+    function, config = keep if masked else None, config_of(tile, interpret, **own)
     return {"mask_value": MASK_VALUE, "is_mqa": False, "config": config, "mask_function": function}
 
 
@@ -94,7 +105,9 @@ def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
     """(out_MTH, log-sum-exp_MT) of a rectangle."""
     info = listed_tiles(band, tile, by_columns=False) if masked else NO_MASK
     q, k, v = pad(q_MTH, tile.block_q), pad(k_LSH, tile.block_kv), pad(v_LSH, tile.block_kv)
-    shared = settings(tile, masked, interpret)
+    skip = masked and skips_dead_parts(band, tile)
+    parts = {"qk_diag_skip": skip, "sv_diag_skip": skip, "qk_diag_grid": SKIP_GRID}
+    shared = settings(tile, masked, interpret, use_experimental_scheduler=not is_large_square(tile), **parts)
     out, found = attend_forward(info, q, k, v, None, None, save_residuals=True, fwd_mask_sparsity=1.0, **shared)
     lse = found["logsumexp"] * LN_2
     if masked:
@@ -110,7 +123,8 @@ def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, do
     q, lse, dout, delta = (pad(x, tile.block_q) for x in (q_MTH, lse_MT / LN_2, dout_MTH, delta_MT))
     k, v = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
     sides = {"bq": tile.block_q, "bkv": tile.block_kv, "bkv_compute": tile.block_kv_compute or tile.block_kv}
-    shared = settings(tile, masked, interpret, dq_sums=DQ_SUMS if lists else None) | sides
+    own = {"use_experimental_scheduler": True, "dq_reduction_steps": DQ_SUMS if lists else None}
+    shared = settings(tile, masked, interpret, **own) | sides
     dq, dk, dv = attend_backward(q, k, v, None, lse, dout, delta, mask_info=info, dkv_mask_sparsity=1.0, **shared)
     return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
 
