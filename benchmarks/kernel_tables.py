@@ -24,7 +24,7 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
+from stripectl.simulate.cost_entries import CostEntry, CostKey
 from stripectl.simulate.cost_tables import PASSES, PassCosts, read_heads
 from stripectl.simulate.waves import Wave
 
@@ -43,7 +43,8 @@ TOKAMAX_TILES = (
     *("1024x2048x256", "1024x2048x512", "1024x2048x1024", "2048x1024", "2048x1024x256", "2048x1024x512"),
     *("2048x2048x256", "2048x2048x512", "2048x2048x1024"),
 )
-HEADS = (64, 128, 256)
+HEADS = ("64", "128", "256")
+TOKAMAX_HEADS = (*HEADS, "192/128")
 RECURRENCES = {  # of a kernel, and the heads
     ("pallas_gated", "deltanet"): ["128"],
     ("pallas_gated", "gdn"): ["128"],
@@ -106,35 +107,35 @@ def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
     """Write the table of a machine whose entries costs(shape) gives; shapes without costs are left out."""
     lines, made_by = list[str](), ""
     for kernel, tiles in TILES.items():
-        found, compiler = kernel_lines(name, kernel, tiles, costs)
+        found, compiler = kernel_lines(name, kernel, tiles, HEADS, costs)
         lines, made_by = [*lines, *found], compiler or made_by
     if lines:
         write(name, made_by, [*lines, *schedule_lines(name, schedule_of(name))])
 
 
 def kernel_lines(
-    name: str, kernel: str, tiles: Sequence[str], costs: Callable[[CostKey], PassCosts | None]
+    name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str], costs: Callable[[CostKey], PassCosts | None]
 ) -> tuple[list[str], str]:
     """(the table's lines of a kernel, the compiler); shapes without costs are left out."""
     found, made_by = list[str](), ""
-    for head_dim in HEADS:
+    for sizes in heads:
         rows = list[str]()
         for text in tiles:
-            known = costs(CostKey(kernel, "bfloat16", Heads(head_dim, head_dim), parse_tile(text)))
+            known = costs(CostKey(kernel, "bfloat16", read_heads(sizes), parse_tile(text)))
             if known is None or not known.by_pass:
-                print(f"{name} {kernel} {head_dim} {text}: not compiled", file=sys.stderr)
+                print(f"{name} {kernel} {sizes} {text}: not compiled", file=sys.stderr)
                 continue
             made_by = known.table.made_by or ""
             rows.append(f'        "{text}":')
             rows += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
-            print(name, kernel, head_dim, text, flush=True)
-        found += [f"      {head_dim}:", *rows] if rows else []
+            print(name, kernel, sizes, text, flush=True)
+        found += [f"      {sizes}:", *rows] if rows else []
     return ([f"  {kernel}:", "    bfloat16:", *found] if found else []), made_by
 
 
 def tabulate_tokamax(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
     """Write the tiles of tokamax's kernel in the table of a machine, and their compiler, in place of those it has."""
-    made_by = replace_kernel(name, "tokamax", TOKAMAX_TILES, costs)
+    made_by = replace_kernel(name, "tokamax", TOKAMAX_TILES, TOKAMAX_HEADS, costs)
     path = FOLDER / f"{name}.yaml"
     head, mark, rest = path.read_text().partition("kernels:\n")
     head = re.sub("compilers: .*\n", "", head)
@@ -143,12 +144,14 @@ def tabulate_tokamax(name: str, costs: Callable[[CostKey], PassCosts | None]) ->
 
 def tabulate_bounded(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
     """Write the tiles of pallas_bounded in the table of a machine, in place of those it has."""
-    replace_kernel(name, "pallas_bounded", TILES["pallas_bounded"], costs)
+    replace_kernel(name, "pallas_bounded", TILES["pallas_bounded"], HEADS, costs)
 
 
-def replace_kernel(name: str, kernel: str, tiles: Sequence[str], costs: Callable[[CostKey], PassCosts | None]) -> str:
+def replace_kernel(
+    name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str], costs: Callable[[CostKey], PassCosts | None]
+) -> str:
     """Write the tiles of a kernel in the table of a machine, in place of those it has; returns the compiler."""
-    lines, made_by = kernel_lines(name, kernel, tiles, costs)
+    lines, made_by = kernel_lines(name, kernel, tiles, heads, costs)
     path, own = FOLDER / f"{name}.yaml", re.compile(f"  {kernel}:\n(    .*\n)+")
     head, mark, rest = path.read_text().partition("kernels:\n")
     path.write_text(head + mark + "\n".join([*lines, ""]) + own.sub("", rest))

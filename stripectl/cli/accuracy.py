@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from stripectl.analysis.accuracy.attention import AttentionGroup, Prediction
     from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy
-    from stripectl.analysis.accuracy.measured_kernel import KernelFit
     from stripectl.analysis.accuracy.memory import MemoryAccuracy
     from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime
     from stripectl.analysis.accuracy.paper import PaperKernel, SpeedUpAccuracy
@@ -51,7 +50,6 @@ def command(rows: bool, as_json: bool) -> None:
 def accuracy_tables(found: "Accuracy") -> list["Table"]:
     return [
         attention_table(found.attention),
-        measured_kernel_table(found.measured_kernel),
         *([] if found.rows is None else [each_row(found.rows)]),
         paper_table(found.paper, found.paper_constants),
         compiled_table(found.paper_compiled, found.paper_constants["v4"]),
@@ -67,14 +65,6 @@ def attention_table(groups: "Sequence[AttentionGroup]") -> "Table":
         names = each.hardware, each.measured, each.ours + " (fitted to them)" * each.fitted, each.passes
         error = each.error
         made.add_row(*names, str(error.rows), f"{error.mean:.1%}", f"{error.worst:.1%}", f"{error.ratio:.2f}")
-    return made
-
-
-def measured_kernel_table(fit: "KernelFit") -> "Table":
-    title = "attention backward on tpu7x by the measured kernel (tokamax splash), each length from the others"
-    made = number_table(title, ("fitted constants, ns",), ("rows", "mean error", "worst"))
-    error, said = fit.left_out, ", ".join(f"{name} {1e9 * each:.3g}" for name, each in fit.constants.items())
-    made.add_row(said, str(error.rows), f"{error.mean:.1%}", f"{error.worst:.1%}")
     return made
 
 

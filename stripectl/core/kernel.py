@@ -64,6 +64,7 @@ class PallasKernel(NamedTuple):
     per_kv_head: bool = False  # its lines are columns of tiles, per key/value head, not rows
     only_live: bool = False  # its grid holds live tiles only, and whole tiles run without a mask
     shared: bool = True  # the cores of a device share its grid; otherwise one core runs the whole grid
+    blocks: int = 0  # that each step loads or stores: K and V, or Q and dO, and dQ where it is added to outside
     chunks: Literal["whole", "boundary"] = "whole"  # of a recurrence: the kind of tiles that it computes
 
 

@@ -1,9 +1,8 @@
 """The cost of a tile: a property of kernel, tile, head size, dtype, pass and machine, never of the scheme.
 
 A TPU's entry holds cycles of a device, from the compiler's final schedule (Pallas kernels) or its estimates (XLA's own
-loops) for one small program; `profiles/kernels/` has one table per machine. Seconds are cycles at the clock rate, or,
-where measured matmuls are published, at the fraction of the rate that they reach. A GPU's entry holds seconds of a tile
-on one processor and of a call, from measurements; its blocks of tiles run in waves (`waves`). Where XLA starts programs
+loops) for one small program; `profiles/kernels/` has one table per machine. A GPU's entry holds seconds of a tile on
+one processor and of a call, from measurements; its blocks of tiles run in waves (`waves`). Where XLA starts programs
 for each tile of a head, it holds microseconds of a tile, which the whole GPU computes.
 
 A tile or head size without an entry gets the costs of the nearest entry (`interpolation`).
@@ -25,6 +24,7 @@ from stripectl.results.cost_source import CostOrigin, CostSource, TableSource, T
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, source_of
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.datasheet import with_links
+from stripectl.simulate.entry_seconds import cost_of, effective_clock_hz, step_wait_s
 from stripectl.simulate.interpolation import interpolated_entry, mean_of_heads, nearest_head, padded
 from stripectl.simulate.waves import Wave
 from stripectl.util.files import data_folder, load_yaml, profile_names
@@ -184,40 +184,6 @@ def read_entry(content: Mapping[str, Any]) -> CostEntry | Wave:
     return CostEntry(**content)
 
 
-def cost_of(
-    entry: CostEntry | Wave, kernel: Kernel, hardware: Hardware, dtype: str, kv_heads: int, group: int
-) -> TileCost:
-    """Seconds of an entry on a device with `kv_heads` key/value heads, each shared by `group` query heads."""
-    if isinstance(entry, Wave):
-        cores = int(hardware.compiler["core_count"])
-        return TileCost(entry.tile_s, entry.tile_s, call_s=entry.call_s, processors=cores, block=entry.block)
-    gpu = hardware.kind == "gpu"
-    scale = 1e-6 if gpu else cores_idle(kernel, hardware, kv_heads) / effective_clock_hz(hardware, dtype)
-    return TileCost(
-        whole_s=entry.whole * scale,
-        boundary_s=entry.boundary * scale,
-        dead_s=entry.dead * scale,
-        row_s=(entry.row + entry.column / group) * scale,
-        masks_all=kernel.masks_all,
-    )
-
-
-def cores_idle(kernel: Kernel, hardware: Hardware, kv_heads: int) -> float:
-    """How much longer a device takes than with all cores busy. Kernels whose grids list live tiles distribute key/value
-    heads over the cores; kernels that send hops distribute them evenly or not at all."""
-    if not kernel.bundles or kernel.masks_all:
-        return 1.0
-    cores = math.gcd(kv_heads, hardware.cores) if kernel.makes_hops else hardware.cores
-    return -(-kv_heads // cores) * hardware.cores / kv_heads
-
-
-def effective_clock_hz(hardware: Hardware, dtype: str) -> float:
-    """The clock rate at which cycles count: the profile's rate, times the fraction of the peak that published matmuls
-    reach."""
-    peak, reached = hardware.flops_per_s(dtype), hardware.figure(f"achievable_flops_per_s_{dtype}")
-    return hardware.figures["clock_hz"] * (reached / peak if peak and reached else 1.0)
-
-
 def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
     """(key/value heads of a device, of all its requests; query heads of each)."""
     dealt = plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
@@ -261,7 +227,7 @@ def table_cost_model(
     """
     kv_heads, group = heads_of(workload, plan)
     costs = {
-        passes: cost_of(each.by_pass[passes], kernels[plan.kernel], hardware, workload.dtype, kv_heads, group)
+        passes: cost_of(each.by_pass[passes], kernels[plan.kernel], passes, hardware, workload.dtype, kv_heads, group)
         for passes, each in known.items()
     }
     forward, backward = known["forward"], known.get("backward")
@@ -272,6 +238,8 @@ def table_cost_model(
         reached = f"achievable_flops_per_s_{workload.dtype}"
         if clock_hz != published_hz:
             sources[reached] = hardware.sources[reached]
+    if waits := any(step_wait_s(kernels[plan.kernel], passes, hardware) for passes in known):
+        sources["block_wait_s"] = hardware.sources["block_wait_s"]
     exposed, table = exposed_by(hardware, plan, workload.seq_len // plan.shards), table_of(hardware.name)
     source = CostSource(
         **vars(forward.table),
@@ -279,7 +247,7 @@ def table_cost_model(
         backward_costs=backward.table if backward and backward.table != forward.table else None,
         clock_hz=clock_hz,
         sources=sources,
-        left_out=LEFT_OUT,
+        left_out=None if waits else LEFT_OUT,
         forward=tile_seconds(costs["forward"]),
         backward=tile_seconds(costs["backward"]) if "backward" in costs else None,
         exposed=exposed_shares(exposed) if exposed else None,

@@ -109,9 +109,10 @@ def first_tiles(row: PublishedTime) -> list[Tile]:
 
 
 def test_a_search_without_a_device_has_the_fastest_tile_of_the_published_sweep_among_its_first(monkeypatch) -> None:
-    """The fourth is 1 % slower than the third (benchmarks/README.md "Tiles of Pallas kernels")."""
+    """The other is 1024x1024 for 128k tokens with heads of 256, backward; 1024x2048x512, which the same sweep has for
+    32k tokens, takes 10 % less by the table (benchmarks/README.md "Tiles of Pallas kernels")."""
     monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
     monkeypatch.setattr(winners, "winners", lambda *_: [])
     shortest = kernels["tokamax"].shortest_name
     ranks = [first_tiles(row).index(shortest(row.tile)) + 1 for row in SWEPT if row.tile]
-    assert len(ranks) == 12 and sum(rank <= 3 for rank in ranks) >= 11 and max(ranks) <= 4
+    assert len(ranks) == 12 and sum(rank <= 3 for rank in ranks) >= 11 and ranks.count(1) >= 9

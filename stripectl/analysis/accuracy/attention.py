@@ -1,10 +1,10 @@
 """Predictions compared with published times of attention on one device (`profiles/published/attention.csv`).
 
-Each row is a call of a kernel. The prediction is the time of the measured kernel or, where stripectl has no such
-kernel, of the nearest one, at the measured tile, plus what the measured call does in memory before and after its
-kernel: tokamax's flash attention transposes (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back,
-and the backward pass of its splash attention multiplies the output by its gradient, adds partial sums of dQ and rounds
-dK and dV. Copies of stripectl's own plans are not included.
+Each row is a call of a kernel. The prediction is the time of that kernel at the measured tile, plus what the measured
+call does in memory before and after its kernel. tokamax's flash attention is its splash attention between transposes
+of (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. The backward pass of its splash attention
+multiplies the output by its gradient, adds partial sums of dQ and rounds dK and dV. Copies of stripectl's own plans are
+not included.
 """
 
 import csv
@@ -25,12 +25,12 @@ from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.cost_entries import CostKey, Heads
 from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.cost_tables import cost_of, table_of
+from stripectl.simulate.cost_tables import table_of
+from stripectl.simulate.entry_seconds import cost_of
 from stripectl.simulate.simulation import simulate
 from stripectl.util.files import data_folder
 
-NEAREST_KERNEL = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "tokamax"}  # measured: ours
-SPLASH = "tokamax splash"  # a measured kernel that stripectl has, with the third sides of its tiles
+KERNELS = {"cudnn": "cudnn", "tokamax flash": "tokamax", "tokamax splash": "tokamax"}  # measured: ours
 
 
 class PublishedTime(NamedTuple):
@@ -58,7 +58,12 @@ class PublishedTime(NamedTuple):
 
     @property
     def ours(self) -> str:
-        return NEAREST_KERNEL.get(self.measured, self.measured)
+        return KERNELS.get(self.measured, self.measured)
+
+    @property
+    def sets_a_constant(self) -> bool:
+        """Whether a figure of its machine was derived from it: `block_wait_s`."""
+        return self.hardware == "tpu7x" and self.kv_len == 2**17 and self.head_dim == self.v_dim
 
     @property
     def workload(self) -> Workload:
@@ -79,9 +84,7 @@ class PublishedTime(NamedTuple):
     def plan(self) -> Plan:
         """The plan on one device, with the measured tile."""
         kernel = kernels[self.ours]
-        # The third side of a measured tile belongs to the measured kernel.
-        measured = self.tile and (self.tile if self.measured == SPLASH else Tile(*self.tile.sides))
-        measured = measured and kernel.shortest_name(measured)
+        measured = self.tile and kernel.shortest_name(self.tile)
         tile = kernel.counting_tile or measured or kernel.default_tile(Hardware.load(self.hardware).kind)
         return Plan("memory_efficient", "contiguous", kernel.name, mesh=(), tile=tile)
 
@@ -140,7 +143,7 @@ def predicted_s(row: PublishedTime) -> float | None:
     if costs is None or row.passes not in costs.by_pass:
         return None
     entry, heads = costs.by_pass[row.passes], (row.kv_heads * row.batch, row.heads // row.kv_heads)
-    cost = cost_of(entry, kernels[plan.kernel], hardware, row.workload.dtype, *heads)
+    cost = cost_of(entry, kernels[plan.kernel], row.passes, hardware, row.workload.dtype, *heads)
     return sum(call.end_s.max() - call.start_s.max() for call in calls(row, cost)) + copied_s(row, hardware)
 
 
@@ -156,7 +159,7 @@ def copied_s(row: PublishedTime, hardware: Hardware) -> float:
     nbytes = 0
     if row.measured == "tokamax flash":
         nbytes = 2 * width * (queries + keys) * (row.head_dim + row.v_dim)
-    elif row.measured == SPLASH and row.passes == "backward":
+    elif row.measured == "tokamax splash" and row.passes == "backward":
         assert row.tile
         _, moved = dq_sums(row.kv_len, row.tile)
         nbytes = width * queries * (2 * row.v_dim + moved * row.head_dim)
@@ -182,9 +185,9 @@ def attention_error(found: Iterable[Prediction]) -> AttentionAccuracy:
 
 
 class AttentionGroup(NamedTuple):
-    """The rows of a device, kernel and pass that have MIN_QUERY_ROWS queries, and the error of their predictions. The
-    costs of `fitted` rows were fitted to these rows, so their error shows the quality of the fit and not of a
-    prediction."""
+    """The rows of a device, kernel and pass that have MIN_QUERY_ROWS queries and set no constant, and the error of
+    their predictions. The costs of `fitted` rows were fitted to these rows, so their error shows the quality of the fit
+    and not of a prediction."""
 
     hardware: str
     measured: str
@@ -206,7 +209,7 @@ def attention_groups(hardware: str) -> dict[AttentionGroup, list[Prediction]]:
     """The groups of a device, each with its rows."""
     found: dict[tuple[str, str, str, str], list[Prediction]] = {}
     for each in attention_predictions(hardware):
-        if (row := each.row).q_len >= MIN_QUERY_ROWS:
+        if (row := each.row).q_len >= MIN_QUERY_ROWS and not row.sets_a_constant:
             found.setdefault((row.hardware, row.measured, row.ours, row.passes), []).append(each)
     fitted = bool(found) and Hardware.load(hardware).kind == "gpu"
     return {AttentionGroup(*key, fitted, attention_error(members)): members for key, members in found.items()}

@@ -11,7 +11,6 @@ from stripectl.analysis.accuracy.attention import (
     published_devices,
 )
 from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy, compiled_errors
-from stripectl.analysis.accuracy.measured_kernel import KernelFit, fit_measured_kernel
 from stripectl.analysis.accuracy.memory import MemoryAccuracy, memory_errors
 from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime, mesh_orders, mesh_times, rank_correlation
 from stripectl.analysis.accuracy.paper import (
@@ -30,7 +29,6 @@ class Accuracy:
     """Errors by kind of prediction; `rows` are the published times of attention with their predictions, or None."""
 
     attention: Sequence[AttentionGroup]
-    measured_kernel: KernelFit
     paper: Sequence[SpeedUpAccuracy]
     paper_constants: Mapping[str, PaperKernel]
     paper_compiled: Sequence[CompiledSpeedUpAccuracy]
@@ -40,10 +38,8 @@ class Accuracy:
     rows: Sequence[Prediction] | None = None
 
     def to_json(self) -> dict[str, Json]:
-        fit = self.measured_kernel
         found: dict[str, Json] = {
             "attention": [each._asdict() | {"error": each.error._asdict()} for each in self.attention],
-            "measured_kernel": fit._asdict() | {"left_out": fit.left_out._asdict()},
             "paper": [each._asdict() for each in self.paper],
             "paper_constants": {name: record_json(each) for name, each in self.paper_constants.items()},
             "paper_compiled": [each._asdict() for each in self.paper_compiled],
@@ -62,7 +58,6 @@ def compute_accuracy(rows: bool = False) -> Accuracy:
     """All errors; with `rows`, also every published time of attention."""
     return Accuracy(
         attention=[group for name in published_devices() for group in attention_groups(name)],
-        measured_kernel=fit_measured_kernel(),
         paper=[speed_up_error(name) for name in measured_devices()],
         paper_constants=paper_kernel(),
         paper_compiled=compiled_errors(),

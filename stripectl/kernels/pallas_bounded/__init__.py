@@ -20,5 +20,5 @@ about = replace(
     # The scaled queries, and the norms of queries and keys.
     moved_bytes_per_element={"forward": 6, "backward": 4},
     tile_costs_of={"backward": "pallas_tpu"},
-    bundles={**pallas_tpu.about.bundles, "forward": (PallasKernel(FORWARD, matmuls=2, only_live=True),)},
+    bundles={**pallas_tpu.about.bundles, "forward": (PallasKernel(FORWARD, matmuls=2, only_live=True, blocks=2),)},
 )

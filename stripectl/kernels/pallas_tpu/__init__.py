@@ -42,7 +42,7 @@ about = Kernel(
     moved_bytes_per_element={"forward": 4, "backward": 4},  # the scaled queries
     query_copies={"forward": 1, "backward": 1},
     bundles={
-        "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True),),
-        "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True),),
+        "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True, blocks=2),),
+        "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True, blocks=2),),
     },
 )

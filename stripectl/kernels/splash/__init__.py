@@ -68,10 +68,10 @@ about = Kernel(
     moved_bytes_per_element={"forward": 14, "backward": 14},
     query_copies={"forward": 2, "backward": 2},  # and a separate result
     bundles={
-        "forward": (PallasKernel("_fwd_", matmuls=2),),
+        "forward": (PallasKernel("_fwd_", matmuls=2, blocks=2),),
         "backward": (
-            PallasKernel("_dq_", matmuls=3, shared=False),
-            PallasKernel("_dkv_", matmuls=4, per_kv_head=True, shared=False),
+            PallasKernel("_dq_", matmuls=3, shared=False, blocks=2),
+            PallasKernel("_dkv_", matmuls=4, per_kv_head=True, shared=False, blocks=2),
         ),
     },
 )

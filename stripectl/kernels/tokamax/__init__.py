@@ -93,7 +93,7 @@ about = Kernel(
     moved_bytes_per_element={"forward": 14, "backward": 14},
     query_copies={"forward": 2, "backward": 2},  # and a separate result
     bundles={
-        "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True),),
-        "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False),),
+        "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True, blocks=2),),
+        "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False, blocks=4),),
     },
 )
