@@ -130,7 +130,9 @@ def kernel(name: str, text: str, table: str = "") -> KernelBundles:
     row = sizes.total() - step - sum(sizes[region] for region in tiles)
     steps = None if turns is None else turns - PIPELINED
     units = unit_cycles(table, [bundle for bundle in inside if home[bundle.address] == whole])
-    return KernelBundles(name, steps, sizes[whole], sizes[boundary], step, row, masked=bool(around), units=units)
+    computed = matmuls[boundary] / matmuls[whole]
+    cycles = sizes[whole], sizes[boundary], step, row
+    return KernelBundles(name, steps, *cycles, masked=bool(around), boundary_matmuls=computed, units=units)
 
 
 def parse_bundles(lines: Iterable[str]) -> Iterator[Bundle]:

@@ -67,6 +67,7 @@ class KernelBundles:
     step: float  # of every step in addition: the loop, addresses, starting copies
     row: float  # of the start and the end of a row of tiles
     masked: bool  # whether a step can skip its tile; where it cannot, `tile` holds most of the step's bundles
+    boundary_matmuls: float = 1.0  # of a boundary tile, over a whole tile's: a kernel may leave out its dead parts
     units: Mapping[str, float] = field(default_factory=dict[str, float])  # cycles of a whole tile, by the core's unit
 
 

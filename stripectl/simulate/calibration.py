@@ -40,7 +40,8 @@ class CalibrationBlock:
 
     @property
     def rectangle(self) -> MaskBlock:
-        return MaskBlock(0, 0, self.rows, self.rows, *BANDS[self.band])
+        aligned = self.rows if self.band == "causal" else 1
+        return MaskBlock(0, 0, self.rows, self.rows, *BANDS[self.band], aligned=aligned)
 
 
 @dataclass(frozen=True, kw_only=True)

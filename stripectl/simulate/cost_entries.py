@@ -110,12 +110,13 @@ def masks_of(kernel: str) -> tuple[str, ...]:
 
 
 class MeanBundles(NamedTuple):
-    """Cycles of a device, the mean of several kernels (`KernelBundles`)."""
+    """Cycles of a device, and the share of matmuls, the mean of several kernels (`KernelBundles`)."""
 
     tile: float
     boundary: float
     step: float
     row: float
+    boundary_matmuls: float
 
 
 def mean_bundles(alike: Sequence[KernelBundles], masked: bool, share: float) -> MeanBundles:
@@ -123,7 +124,8 @@ def mean_bundles(alike: Sequence[KernelBundles], masked: bool, share: float) -> 
     none. A device takes a share of a core's cycles."""
     chosen = [each for each in alike if each.masked == masked] or alike
     columns = zip(*((each.tile, each.boundary, each.step, each.row) for each in chosen), strict=True)
-    return MeanBundles(*(share * float(np.mean(column)) for column in columns))
+    cycles = (share * float(np.mean(column)) for column in columns)
+    return MeanBundles(*cycles, boundary_matmuls=float(np.mean([each.boundary_matmuls for each in chosen])))
 
 
 def entry_of_bundles(
@@ -140,7 +142,7 @@ def entry_of_bundles(
         share = 1 / cores if part.shared else 1.0
         masked, tiles = mean_bundles(alike, True, share), mean_bundles(alike, part.only_live, share)
         whole += max(part.matmuls * matmul, tiles.tile + tiles.step)
-        boundary += max(part.matmuls * matmul, masked.boundary + masked.step)
+        boundary += max(masked.boundary_matmuls * part.matmuls * matmul, masked.boundary + masked.step)
         dead += 0.0 if part.only_live else masked.step
         if part.per_kv_head:
             column += masked.row

@@ -135,6 +135,15 @@ def test_a_grid_as_long_as_the_device_says() -> None:
     assert kernel("k.1", two) == KernelBundles("k.1", None, tile=1, boundary=3, step=3, row=0, masked=True)
 
 
+def test_a_boundary_tile_may_leave_out_matmuls() -> None:
+    """Two of three; a region with fewer than half of them starts or ends a row."""
+    three = BUNDLES.replace("vmatmul.bf16.gmra.mxu1 %v4", "vmatmul.x ;; %8 = vmatmul.y")
+    two = kernel("k.1", three.replace("vst [vmem", "vmatmul.x ;; %9 = vmatmul.y ;; vst [vmem"))
+    assert (two.tile, two.boundary, two.row, two.boundary_matmuls) == (3, 1, 0, pytest.approx(2 / 3))
+    one = kernel("k.1", three.replace("vst [vmem", "vmatmul.x ;; vst [vmem"))
+    assert (one.tile, one.boundary, one.row, one.boundary_matmuls) == (3, 3, 1, 1.0)
+
+
 @pytest.mark.parametrize(("old", "new"), [("LB", "  "), ("vmatmul", "other"), ("0x5", "0x9")])
 def test_another_format_is_not_read(old: str, new: str) -> None:
     with pytest.raises(StripectlError, match="unknown"):

@@ -22,6 +22,7 @@ from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.verification import cut_to_checkable
 from stripectl.hardware.target import parse_target
+from stripectl.kernels.pallas_tpu import kernel as pallas_tpu
 from stripectl.kernels.pallas_tpu import lines
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import Request
@@ -115,6 +116,37 @@ def test_pallas_tpu_has_heads_of_several_sizes(head_dim: int, dtype: str) -> Non
 def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
     workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=64, dtype="float32", passes="forward-backward")
     check(workload, parse_plan(f"ring/striped/{kernel}@ring=2,tile=256,backward=128x256"))
+
+
+CORNERS = list(
+    itertools.product(("pallas_tpu", "pallas_bounded"), ("striped", "contiguous", "zigzag"), ("causal", "sliding:200"))
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "layout", "mask"),
+    [
+        pytest.param(*case, marks=() if case == ("pallas_tpu", "zigzag", "causal") else pytest.mark.exactness)
+        for case in CORNERS
+    ],
+)
+def test_tiles_on_the_diagonal_leave_out_dead_parts(kernel: str, layout: str, mask: str, monkeypatch) -> None:
+    """Where the diagonal of every pair of shards runs through corners of tiles, the first 128 queries of a tile on it
+    see none of the second 128 keys. A window's lower diagonal does not run through them."""
+    multiply, scores = pallas_tpu.dot, set[tuple[int, int]]()
+
+    def dot(a, b, contract):
+        if contract == pallas_tpu.ABT:
+            scores.add((a.shape[0], b.shape[0]))
+        return multiply(a, b, contract)
+
+    monkeypatch.setattr(pallas_tpu, "dot", dot)
+    pieces = 4 if layout == "zigzag" else 2
+    sizes = {"seq_len": 512 * pieces, "heads": 2, "kv_heads": 1, "head_dim": 64, "dtype": "float32"}
+    workload = Workload(**sizes, mask=mask, passes="forward-backward")
+    check(workload, parse_plan(f"ring/{layout}/{kernel}@ring=2,tile=256x256x128"))
+    of_parts = {(256, 128), (128, 256)}  # forward and backward
+    assert scores == of_parts | ({(128, 128)} if mask == "causal" else set())
 
 
 DIAGONALS = list(itertools.product(KERNELS, (UNBOUNDED, -1, 130, -130, -256)))

@@ -59,6 +59,15 @@ def test_equals_dense_attention(case: tuple) -> None:
 
 
 @pytest.mark.exactness
+@pytest.mark.parametrize("layout", ["contiguous", "striped", "zigzag"])
+def test_tiles_on_the_diagonal_leave_out_dead_parts(layout: str) -> None:
+    """A tile of two parts, whose first 128 queries see none of the second 128 keys."""
+    rows = 512 if layout == "zigzag" else 256
+    workload = Workload(seq_len=2 * rows, heads=2, kv_heads=1, head_dim=64, dtype="float32", passes=BOTH)
+    check(workload, parse_plan(f"ring/{layout}/pallas_ring@ring=2,tile=256x256x128"))
+
+
+@pytest.mark.exactness
 def test_what_travels_goes_with_stripes_of_a_pair_a_share_with_each(monkeypatch) -> None:
     monkeypatch.setattr(lines, "LISTED", 2)
     monkeypatch.setattr(kernels["pallas_tpu"].load(), "DQ_BYTES", 128 * 128 * 4)

@@ -75,8 +75,8 @@ def column(x_1T):
 
 
 def by_case(listed: TileList, step, compute: Callable) -> None:
-    """Run compute(mask) for a tile. mask(scores, at) drops scores from row at[0] and column at[1] on; for a whole tile
-    it drops nothing."""
+    """Run compute(mask, live) for a tile. mask(scores, at) drops scores from row at[0] and column at[1] on; for a whole
+    tile it drops nothing. live(at) is the first query that sees a key from `at` on."""
     masked = listed.order[step] & MASKED != 0
 
     @pl.when(masked)
@@ -91,9 +91,9 @@ def by_case(listed: TileList, step, compute: Callable) -> None:
                 kept &= (down if listed.by_columns else right) < left
             return jnp.where(kept, scores, DROPPED)
 
-        compute(mask)
+        compute(mask, lambda at: at if listed.on_diagonal else 0)
 
-    pl.when(~masked)(partial(compute, lambda scores, at: scores))
+    pl.when(~masked)(partial(compute, lambda scores, at: scores, lambda at: 0))
 
 
 class ForwardRow(NamedTuple):
@@ -154,18 +154,18 @@ def forward_kernel(at, listed, q, k, v, *refs, tile):
         row.top[...] = row.arrived_top()
         row.total[...] = row.arrived_total()
 
-    def compute(mask):
+    def compute(mask, live):
         at_once = keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
-            k_SH, v_SH = k[at : at + at_once], v[at : at + at_once]
-            s_TS = mask(dot(q[g], k_SH, ABT), (0, at))
-            before_TC = row.top[...]
+            k_SH, v_SH, see = k[at : at + at_once], v[at : at + at_once], slice(live(at), None)
+            s_TS = mask(dot(q[g, see], k_SH, ABT), (live(at), at))
+            before_TC = row.top[see]
             top_TC = jnp.maximum(before_TC, s_TS.max(1, keepdims=True))
             p_TS, decay_TC = jnp.exp2(s_TS - broadcast_lanes(top_TC, at_once)), jnp.exp2(before_TC - top_TC)
-            row.total[...] = sum_lanes(p_TS, row.total[...] * decay_TC)
+            row.total[see] = sum_lanes(p_TS, row.total[see] * decay_TC)
             decay_TH = broadcast_lanes(decay_TC, row.out.shape[1])
-            row.out[...] = row.out[...] * decay_TH + dot(p_TS.astype(v.dtype), v_SH, AB)
-            row.top[...] = top_TC
+            row.out[see] = row.out[see] * decay_TH + dot(p_TS.astype(v.dtype), v_SH, AB)
+            row.top[see] = top_TC
 
     by_case(listed, step, compute)
     row.end(q.shape[0])
@@ -198,15 +198,15 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
         held.begin(number)
         dk[...] *= LOG2_E
 
-    def compute(mask):
-        own, at_once = pl.ds((along - listed.corner[1]) * tile.block_q, tile.block_q), keys_at_once(tile)
+    def compute(mask, live):
+        own, at_once = (along - listed.corner[1]) * tile.block_q, keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
-            keys = slice(at, at + at_once)
-            p_ST = jnp.exp2(mask(dot(k[keys], q[...], ABT), (at, 0)) - lse[...])
-            dv[keys] += dot(p_ST.astype(dout.dtype), dout[...], AB)
-            ds_ST = (p_ST * (dot(v[keys], dout[...], ABT) - delta[...])).astype(q.dtype)
-            dk[keys] += dot(ds_ST, q[...], AB)
-            dq[g, own] += dot(ds_ST, k[keys], ATB)
+            keys, see = slice(at, at + at_once), slice(live(at), None)
+            p_ST = jnp.exp2(mask(dot(k[keys], q[see], ABT), (at, live(at))) - lse[:, see])
+            dv[keys] += dot(p_ST.astype(dout.dtype), dout[see], AB)
+            ds_ST = (p_ST * (dot(v[keys], dout[see], ABT) - delta[:, see])).astype(q.dtype)
+            dk[keys] += dot(ds_ST, q[see], AB)
+            dq[g, pl.ds(own + live(at), tile.block_q - live(at))] += dot(ds_ST, k[keys], ATB)
 
     by_case(listed, step, compute)
 

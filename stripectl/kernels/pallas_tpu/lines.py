@@ -85,7 +85,7 @@ class TileList(NamedTuple):
     """A list as kernels prefetch it, with all places counted within the pair of shards: the entries and their count,
     the live lines, the line and the place in it where the list begins, and (low, high) of each rectangle. A rectangle
     has `each` lines and tiles per line, and `beside` rectangles share lines. Its `keys` lie along the lines, or, with
-    `by_columns`, across them."""
+    `by_columns`, across them. Where `on_diagonal`, masked tiles are squares whose corners lie on its diagonal."""
 
     order: Any
     count: Any
@@ -97,6 +97,7 @@ class TileList(NamedTuple):
     beside: int
     keys: int
     by_columns: bool
+    on_diagonal: bool
 
     def at(self, step) -> tuple[Any, Any]:
         """(line, tile in the line) of a step."""
@@ -175,7 +176,8 @@ class TileGrid(NamedTuple):
         lows_highs = jnp.stack([bands.low + shift, bands.high + shift], -1).reshape(-1)
         prefetched = order, count[None], jnp.maximum(lines, 0), corner, lows_highs
         own = partial(TileList, sides=sides, each=each, beside=beside)
-        return prefetched, partial(own, keys=self.bands.cols, by_columns=self.by_columns)
+        on_diagonal = self.tile.block_q == self.tile.block_kv and self.bands.aligned % self.tile.block_q == 0
+        return prefetched, partial(own, keys=self.bands.cols, by_columns=self.by_columns, on_diagonal=on_diagonal)
 
     def run(
         self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried, hop: FusedHop | None
@@ -272,4 +274,4 @@ def in_stripes(bands: Sequence[MaskBlock], tile: Tile, most: int = UNBOUNDED) ->
         return filled.reshape(-1, lines // each, beside)
 
     low, high = stacked(b.low for b in bands), stacked(b.high for b in bands)
-    return MaskBlock(0, 0, each * tile.block_q, bands[0].cols, low, high)
+    return MaskBlock(0, 0, each * tile.block_q, bands[0].cols, low, high, aligned=bands[0].aligned)
