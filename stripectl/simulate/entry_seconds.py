@@ -21,11 +21,9 @@ def cost_of(
     if isinstance(entry, Wave):
         cores = int(hardware.compiler["core_count"])
         return TileCost(entry.tile_s, entry.tile_s, call_s=entry.call_s, processors=cores, block=entry.block)
-    if hardware.kind == "gpu":
-        scale, wait_s = 1e-6, 0.0
-    else:
-        idle = cores_idle(kernel, hardware, kv_heads)
-        scale, wait_s = idle / effective_clock_hz(hardware, dtype), idle * step_wait_s(kernel, passes, hardware)
+    unit_s = 1e-6 if hardware.kind == "gpu" else 1 / effective_clock_hz(hardware, dtype)
+    idle = cores_idle(kernel, hardware, kv_heads)
+    scale, wait_s = idle * unit_s, idle * step_wait_s(kernel, passes, hardware)
     return TileCost(
         whole_s=entry.whole * scale + wait_s,
         boundary_s=entry.boundary * scale + wait_s,

@@ -34,11 +34,11 @@ def bounded_kernel(at, listed, q, k, v, *refs, tile):
     def compute(mask, live):
         at_once = unbounded.keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
-            keys, see = slice(at, at + at_once), slice(live(at), None)
-            s_TS = mask(unbounded.dot(q[g, see], k[keys], unbounded.ABT), (live(at), at))
-            p_TS = jnp.exp2(s_TS - unbounded.broadcast_lanes(row.top[see], at_once))
-            row.total[see] = unbounded.sum_lanes(p_TS, row.total[see])
-            row.out[see] += unbounded.dot(p_TS.astype(v.dtype), v[keys], unbounded.AB)
+            keys, queries = slice(at, at + at_once), slice(live(at), None)
+            s_TS = mask(unbounded.dot(q[g, queries], k[keys], unbounded.ABT), (live(at), at))
+            p_TS = jnp.exp2(s_TS - unbounded.broadcast_lanes(row.top[queries], at_once))
+            row.total[queries] = unbounded.sum_lanes(p_TS, row.total[queries])
+            row.out[queries] += unbounded.dot(p_TS.astype(v.dtype), v[keys], unbounded.AB)
 
     unbounded.by_case(listed, step, compute)
     row.end(q.shape[0])

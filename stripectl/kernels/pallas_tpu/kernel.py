@@ -157,15 +157,15 @@ def forward_kernel(at, listed, q, k, v, *refs, tile):
     def compute(mask, live):
         at_once = keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
-            k_SH, v_SH, see = k[at : at + at_once], v[at : at + at_once], slice(live(at), None)
-            s_TS = mask(dot(q[g, see], k_SH, ABT), (live(at), at))
-            before_TC = row.top[see]
+            k_SH, v_SH, queries = k[at : at + at_once], v[at : at + at_once], slice(live(at), None)
+            s_TS = mask(dot(q[g, queries], k_SH, ABT), (live(at), at))
+            before_TC = row.top[queries]
             top_TC = jnp.maximum(before_TC, s_TS.max(1, keepdims=True))
             p_TS, decay_TC = jnp.exp2(s_TS - broadcast_lanes(top_TC, at_once)), jnp.exp2(before_TC - top_TC)
-            row.total[see] = sum_lanes(p_TS, row.total[see] * decay_TC)
+            row.total[queries] = sum_lanes(p_TS, row.total[queries] * decay_TC)
             decay_TH = broadcast_lanes(decay_TC, row.out.shape[1])
-            row.out[see] = row.out[see] * decay_TH + dot(p_TS.astype(v.dtype), v_SH, AB)
-            row.top[see] = top_TC
+            row.out[queries] = row.out[queries] * decay_TH + dot(p_TS.astype(v.dtype), v_SH, AB)
+            row.top[queries] = top_TC
 
     by_case(listed, step, compute)
     row.end(q.shape[0])
@@ -199,14 +199,14 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
         dk[...] *= LOG2_E
 
     def compute(mask, live):
-        own, at_once = (along - listed.corner[1]) * tile.block_q, keys_at_once(tile)
+        first, at_once = (along - listed.corner[1]) * tile.block_q, keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
-            keys, see = slice(at, at + at_once), slice(live(at), None)
-            p_ST = jnp.exp2(mask(dot(k[keys], q[see], ABT), (at, live(at))) - lse[:, see])
-            dv[keys] += dot(p_ST.astype(dout.dtype), dout[see], AB)
-            ds_ST = (p_ST * (dot(v[keys], dout[see], ABT) - delta[:, see])).astype(q.dtype)
-            dk[keys] += dot(ds_ST, q[see], AB)
-            dq[g, pl.ds(own + live(at), tile.block_q - live(at))] += dot(ds_ST, k[keys], ATB)
+            keys, queries = slice(at, at + at_once), slice(live(at), None)
+            p_ST = jnp.exp2(mask(dot(k[keys], q[queries], ABT), (at, live(at))) - lse[:, queries])
+            dv[keys] += dot(p_ST.astype(dout.dtype), dout[queries], AB)
+            ds_ST = (p_ST * (dot(v[keys], dout[queries], ABT) - delta[:, queries])).astype(q.dtype)
+            dk[keys] += dot(ds_ST, q[queries], AB)
+            dq[g, pl.ds(first + live(at), tile.block_q - live(at))] += dot(ds_ST, k[keys], ATB)
 
     by_case(listed, step, compute)
 

@@ -85,7 +85,7 @@ class TileList(NamedTuple):
     """A list as kernels prefetch it, with all places counted within the pair of shards: the entries and their count,
     the live lines, the line and the place in it where the list begins, and (low, high) of each rectangle. A rectangle
     has `each` lines and tiles per line, and `beside` rectangles share lines. Its `keys` lie along the lines, or, with
-    `by_columns`, across them. Where `on_diagonal`, masked tiles are squares whose corners lie on its diagonal."""
+    `by_columns`, across them. Where `on_diagonal`, masked tiles are squares on the mask's diagonal."""
 
     order: Any
     count: Any
