@@ -53,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # while they wait for each other, 25 times as long as the product takes.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         check_flags()
+    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # the lines of Python in a program take a sixth of its compile
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     jax.config.update("jax_platforms", "cpu")
     jax.devices()
     del os.environ["PJRT_NPROC"]
@@ -65,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def users_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands have the compiler that users have."""
     flags = os.environ["XLA_FLAGS"].split()
+    monkeypatch.delenv("JAX_TRACEBACK_IN_LOCATIONS_LIMIT")
     monkeypatch.setenv("XLA_FLAGS", " ".join(flag for flag in flags if flag not in QUICK))
 
 

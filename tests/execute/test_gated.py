@@ -28,7 +28,7 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
-from tests.support.exact import DEVICES, covering, device_cost, in_parts, relative_errors
+from tests.support.exact import DEVICES, covering, device_cost, in_parts, relative_errors, with_meshes_in_turn
 
 NAMES = recurrences.names()
 SEND_STATES = [name for name in schemes.names() if schemes[name].sends_states]
@@ -88,7 +88,7 @@ MESHES = [
 ]
 TILES = ("8", "20", "48")  # divides a shard, does not, is it
 INPUTS = ("usual", "gates near 0", "gates near 1", "correlated keys")
-LENGTHS = (None, 4092)  # of which the second divides over 1, 2, 3 and 4 shards, and no chunk divides a shard
+LENGTHS = (None, 516)  # of which the second divides over 1, 2, 3 and 4 shards, and no chunk divides a shard
 OWN_MESHES = {"ulysses": ["ulysses=2", "ulysses=4,data=2"], "memory_efficient": [""]}
 PRODUCT = [
     (name, scheme, mesh, inputs)
@@ -117,23 +117,16 @@ def held(case: Case) -> set:
     return of_recurrence | {(case.scheme, case.mesh), case.dtype, case.key_heads, case.states, case.seq_len}
 
 
-def short_first(case: Case) -> int:
-    return device_cost(case) + (DEVICES * bool(case.seq_len))
-
-
-def part_of(case: Case, marks: Any) -> Any:
-    """A sequence of 4,092 tokens takes up to a minute, so two are in the part `exactness` and the others in `full`."""
-    if not case.seq_len:
-        return marks
-    early = case[:2] in (("kda", "lasp2"), ("deltanet", "ulysses"))
-    return pytest.mark.exactness if early else pytest.mark.full
-
-
-COVER = in_parts(covering(EVERY, held), lambda case: {*case[:2], case.dtype}, short_first)
+COVER = in_parts(covering(EVERY, held), lambda case: {*case[:2], case.dtype}, device_cost)
 COVERED = {case for case, _ in COVER}
+VARIED = {"dtype": "", "key_heads": 0, "tile": "", "states": "", "seq_len": None}  # take turns
 CASES = [
-    *(pytest.param(case, marks=part_of(case, marks)) for case, marks in COVER),
-    *(pytest.param(case, marks=pytest.mark.full) for case in EVERY if case not in COVERED),
+    *(pytest.param(case, marks=marks) for case, marks in COVER),
+    *(
+        pytest.param(case, marks=pytest.mark.full)
+        for case in with_meshes_in_turn(EVERY, random.Random(0), **VARIED)
+        if case not in COVERED
+    ),
 ]
 
 

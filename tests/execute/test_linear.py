@@ -43,6 +43,7 @@ from tests.support.exact import (
     meshes,
     on_devices,
     pairs,
+    with_meshes_in_turn,
 )
 
 STATES = ("lasp", "lasp2")  # schemes that send states
@@ -53,6 +54,8 @@ NAMES = [
 ]
 DECAYS, FEATURES, KV_HEADS = ("1", "0.9", "per-head"), ("none", "elu"), (HEADS, 2, 1)
 TILES = ("8x8", "10x7", "24x48")  # a chunk that divides a shard, one that does not, one that is no square
+
+VARIED = {"batch": 1, "tile": "", "states": ""}  # take turns in the product
 
 
 class Case(NamedTuple):
@@ -116,7 +119,8 @@ def pairs_of_case(case: Case) -> set:
 EVERY = [case for name in NAMES for case in product(name)]
 COVER = covering(EVERY, pairs_of_case)
 COVERED = set(COVER)
-WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in EVERY if case.scheme in STATES and case not in COVERED]
+OF_STATES = with_meshes_in_turn((case for case in EVERY if case.scheme in STATES), random.Random(0), **VARIED)
+WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in OF_STATES if case not in COVERED]
 
 
 QUICK = [

@@ -88,7 +88,7 @@ def work_of(case: tuple) -> int:
     return plan.devices * (1 + 2 * (workload.passes != "forward"))
 
 
-COVER = in_parts(covering(CASES, pairs_of_case), methods_of_case, work_of)
+COVER = in_parts(covering(CASES, pairs_of_case, work_of), methods_of_case, work_of)
 
 
 @pytest.mark.parametrize(tuple(FACTORS), [pytest.param(*case, marks=marks) for case, marks in COVER])
@@ -118,8 +118,12 @@ def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
     check(workload, parse_plan(f"ring/striped/{kernel}@ring=2,tile=256,backward=128x256"))
 
 
-CORNERS = list(
-    itertools.product(("pallas_tpu", "pallas_bounded"), ("striped", "contiguous", "zigzag"), ("causal", "sliding:200"))
+CORNERS = covering(
+    list(
+        itertools.product(
+            ("pallas_tpu", "pallas_bounded"), ("striped", "contiguous", "zigzag"), ("causal", "sliding:200")
+        )
+    )
 )
 
 

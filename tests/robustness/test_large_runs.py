@@ -1,4 +1,4 @@
-"""A run of 20,000 measurements, and in full of 100,000, is read, gone on with, compared and reported, and kept while it
+"""A run of 10,000 measurements, and in full of 100,000, is read, gone on with, compared and reported, and kept while it
 grows."""
 
 import itertools
@@ -21,7 +21,7 @@ from stripectl.results.writer import RunWriter
 from tests.cli.test_cli import run
 
 pytestmark = pytest.mark.faults
-COUNTS, SAMPLED = (20_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
+COUNTS, SAMPLED = (10_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
 LENGTHS = [2**14 + 1024 * at for at in range(100)]
 TILES = [f"{a}x{b}" for a, b in itertools.product((128, 256, 512, 1024, 2048), repeat=2)]
 PLANS = [

@@ -108,6 +108,14 @@ def variations(case: Case) -> list[Case]:
     return [case._replace(tile=tile, unroll=unroll) for tile in tiles for unroll in unrolls]
 
 
+def with_meshes_in_turn(cases: Iterable[Any], turn: random.Random, **same: Any) -> list[Any]:
+    """One of the cases that differ in their meshes alone, and in fields that are the same by so many words."""
+    alike = defaultdict[Any, list[Any]](list)
+    for case in cases:
+        alike[case._replace(mesh="", **same)].append(case)
+    return [turn.choice(each) for each in alike.values()]
+
+
 class Catalogue(NamedTuple):
     """Legal cases of schemes: a few of which programs are made (`methods_of_case`), those that complete them to every
     pair of choices that any case holds, and the product of what a user chooses but the mesh."""
@@ -118,20 +126,19 @@ class Catalogue(NamedTuple):
 
 
 def catalogue(names: Iterable[str]) -> Catalogue:
-    """In the product meshes of 8 devices take turns, meshes of fewer devices, and tiles and loops. An unrolled loop has
-    a sixth of the turns: its programs take 2 to 5 times as long to compile."""
+    """In the product meshes, tiles and loops take turns. An unrolled loop has a sixth of the turns: its programs take 2
+    to 5 times as long to compile."""
     turn, turn_of_product, varied = random.Random(0), random.Random(0), list[Case]()
-    alike = defaultdict[tuple[Case, bool], list[Case]](list)
-    for case in itertools.chain.from_iterable(map(chosen, names)):
-        alike[case._replace(mesh=""), case.plan.devices == DEVICES].append(case)
+    every = list(itertools.chain.from_iterable(map(chosen, names)))
+    for case in every:
         each = variations(case)
         varied += [turn.choice(each)._replace(passes=passes) for passes in dict.fromkeys(("forward", case.passes))]
     product = list[Case]()
-    for cases in alike.values():
-        each = variations(turn_of_product.choice(cases))
+    for case in with_meshes_in_turn(every, turn_of_product):
+        each = variations(case)
         product += turn_of_product.choices(each, [1 if option.unroll > 1 else 5 for option in each])
-    quick = covering(varied, methods_of_case, lambda case: device_cost(case) * case.unroll)
-    cover = covering(varied, pairs_of_case, lambda case: case.unroll, quick)
+    quick = covering(varied, methods_of_case, compile_cost)
+    cover = covering(varied, pairs_of_case, compile_cost, quick)
     return Catalogue(quick, cover, [case for case in product if case not in {*quick, *cover}])
 
 
@@ -184,6 +191,11 @@ def device_cost(case: Any) -> int:
     direction, and a single device sends nothing."""
     devices = case.plan.devices
     return devices if devices > 2 else DEVICES + 3 - devices
+
+
+def compile_cost(case: Case) -> int:
+    """An unrolled loop holds every round."""
+    return device_cost(case) * case.unroll
 
 
 def in_parts(

@@ -1,10 +1,11 @@
 """One command on several hosts of this machine: real processes, in network namespaces where the machine allows it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,8 +78,11 @@ class Slice:
         self.stack.close()
 
     def _end(self) -> None:
+        """End all processes, and what they started: a stopped process would hold their pipes for ever."""
         for process in self.started:
-            process.kill()
+            for each in (process.pid, *children(process.pid)) if process.poll() is None else ():
+                with suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
             process.communicate()
 
     def start(
