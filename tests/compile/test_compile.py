@@ -77,16 +77,18 @@ GATHERS = (*QUICK, "v5p:2x2x2")  # two sides of a torus, a switch, and three sid
 
 
 def whole() -> Iterator[Any]:
-    """(target, plan, pass) with the part that compiles it: the quick tests a ring of each kind of machine."""
+    """(target, plan, pass) with the part that compiles it: the quick tests a ring of each kind of machine. Plans that
+    only `full` compiles have one pass on each target, in turns."""
     layouts = [RING.replace("striped", layout) for layout in ("contiguous", "zigzag")]
-    for target, passes in itertools.product(TARGETS, (FORWARD, BOTH)):
+    for at, target in enumerate(TARGETS):
         pallas = [RING.replace("xla", name) for name in PALLAS if target.partition(":")[0] in TPUS]
-        for plan in (RING, GATHER, *layouts, *pallas, f"{RING},unroll=8"):
-            quick = target in QUICK and passes == BOTH
-            often = plan == RING or (plan == GATHER and target in GATHERS) or (quick and "unroll" in plan)
-            often = often and passes == BOTH
-            part = () if quick and plan == RING else pytest.mark.compilers if often else pytest.mark.full
-            yield pytest.param(target, plan, passes, marks=part)
+        for nth, plan in enumerate((RING, GATHER, *layouts, *pallas, f"{RING},unroll=8")):
+            often = plan == RING or (plan == GATHER and target in GATHERS) or (target in QUICK and "unroll" in plan)
+            part = () if target in QUICK and plan == RING else pytest.mark.compilers
+            if often:
+                yield pytest.param(target, plan, BOTH, marks=part)
+            rest = FORWARD if often or (at + nth) % 2 else BOTH
+            yield pytest.param(target, plan, rest, marks=pytest.mark.full)
 
 
 @installed

@@ -2,8 +2,8 @@
 on 8 virtual devices.
 
 `make test` runs a set in which scheme, layout, dtype and pass meet each other and every other choice stands once; the
-part `exactness` completes it to every pair of choices, tiles and loops among them, and `full` to the whole product of
-the others, in which meshes, tiles and loops take turns.
+part `exactness` completes it to every pair of choices, meshes, heads, tiles and loops among them, and `full` to the
+product of scheme, layout, mask, packing and dtype, in which the others take turns.
 """
 
 import math

@@ -28,7 +28,7 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
-from tests.support.exact import DEVICES, covering, device_cost, in_parts, relative_errors, with_meshes_in_turn
+from tests.support.exact import DEVICES, covering, device_cost, in_parts, in_turns, relative_errors
 
 NAMES = recurrences.names()
 SEND_STATES = [name for name in schemes.names() if schemes[name].sends_states]
@@ -119,12 +119,12 @@ def held(case: Case) -> set:
 
 COVER = in_parts(covering(EVERY, held), lambda case: {*case[:2], case.dtype}, device_cost)
 COVERED = {case for case, _ in COVER}
-VARIED = {"dtype": "", "key_heads": 0, "tile": "", "states": "", "seq_len": None}  # take turns
+VARIED = "mesh", "dtype", "key_heads", "tile", "states", "seq_len"  # take turns in the product
 CASES = [
     *(pytest.param(case, marks=marks) for case, marks in COVER),
     *(
         pytest.param(case, marks=pytest.mark.full)
-        for case in with_meshes_in_turn(EVERY, random.Random(0), **VARIED)
+        for case in in_turns(EVERY, random.Random(0), VARIED)
         if case not in COVERED
     ),
 ]

@@ -33,12 +33,18 @@ LATENT = CostModel(
 )  # nothing but hops takes time
 
 
-DEVICES, SIZES = (2, 4, 8), ((1, 8), (64, 2), (SEQ_LEN, 1))
-REST = SIZES, ["causal", "full", "sliding:70"], DTYPES, [8, 2, 1]
-EVERY = [(scheme, n, *size, *rest) for scheme, n, size, *rest in itertools.product(SCHEMES, DEVICES, *REST)]
+DEVICES, KV_HEADS = (2, 4, 8), (8, 2, 1)
+REST = [(1, 8), (64, 2), (SEQ_LEN, 1)], ["causal", "full", "sliding:70"], DTYPES
+EVERY = [
+    (scheme, devices, *size, *rest, kv_heads)
+    for scheme, devices, kv_heads, size, *rest in itertools.product(SCHEMES, DEVICES, KV_HEADS, *REST)
+]
 COVER = covering(EVERY)
 TURN = random.Random(0)
-PRODUCT = [(scheme, TURN.choice(DEVICES), *size, *rest) for scheme, size, *rest in itertools.product(SCHEMES, *REST)]
+PRODUCT = [
+    (scheme, TURN.choice(DEVICES), *size, *rest, TURN.choice(KV_HEADS))
+    for scheme, size, *rest in itertools.product(SCHEMES, *REST)
+]
 OTHERS = [(case, pytest.mark.full) for case in PRODUCT if case not in set(COVER)]
 CASES = [pytest.param(*case, marks=marks) for case, marks in [*in_parts(COVER), *OTHERS]]
 BESIDE = list(itertools.product(SCHEMES, ["data=2,ring=2,tensor=2", "fsdp=2,ring=4", "ring=3"], [(1, 24), (24, 2)]))

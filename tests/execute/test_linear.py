@@ -39,11 +39,11 @@ from tests.support.exact import (
     device_cost,
     each_choice,
     in_parts,
+    in_turns,
     legal,
     meshes,
     on_devices,
     pairs,
-    with_meshes_in_turn,
 )
 
 STATES = ("lasp", "lasp2")  # schemes that send states
@@ -55,7 +55,7 @@ NAMES = [
 DECAYS, FEATURES, KV_HEADS = ("1", "0.9", "per-head"), ("none", "elu"), (HEADS, 2, 1)
 TILES = ("8x8", "10x7", "24x48")  # a chunk that divides a shard, one that does not, one that is no square
 
-VARIED = {"batch": 1, "tile": "", "states": ""}  # take turns in the product
+VARIED = "mesh", "batch", "tile", "states"  # take turns in the product
 
 
 class Case(NamedTuple):
@@ -119,7 +119,7 @@ def pairs_of_case(case: Case) -> set:
 EVERY = [case for name in NAMES for case in product(name)]
 COVER = covering(EVERY, pairs_of_case)
 COVERED = set(COVER)
-OF_STATES = with_meshes_in_turn((case for case in EVERY if case.scheme in STATES), random.Random(0), **VARIED)
+OF_STATES = in_turns((case for case in EVERY if case.scheme in STATES), random.Random(0), VARIED)
 WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in OF_STATES if case not in COVERED]
 
 

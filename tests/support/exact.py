@@ -108,17 +108,17 @@ def variations(case: Case) -> list[Case]:
     return [case._replace(tile=tile, unroll=unroll) for tile in tiles for unroll in unrolls]
 
 
-def with_meshes_in_turn(cases: Iterable[Any], turn: random.Random, **same: Any) -> list[Any]:
-    """One of the cases that differ in their meshes alone, and in fields that are the same by so many words."""
+def in_turns(cases: Iterable[Any], turn: random.Random, fields: Sequence[str]) -> list[Any]:
+    """One of the cases that differ in these fields alone: the more devices, the more turns."""
     alike = defaultdict[Any, list[Any]](list)
     for case in cases:
-        alike[case._replace(mesh="", **same)].append(case)
-    return [turn.choice(each) for each in alike.values()]
+        alike[tuple(value for name, value in case._asdict().items() if name not in fields)].append(case)
+    return [turn.choices(each, [case.plan.devices for case in each])[0] for each in alike.values()]
 
 
 class Catalogue(NamedTuple):
     """Legal cases of schemes: a few of which programs are made (`methods_of_case`), those that complete them to every
-    pair of choices that any case holds, and the product of what a user chooses but the mesh."""
+    pair of choices that any case holds, and the product of scheme, layout, mask, documents and dtype."""
 
     quick: list[Case]
     cover: list[Case]
@@ -126,15 +126,15 @@ class Catalogue(NamedTuple):
 
 
 def catalogue(names: Iterable[str]) -> Catalogue:
-    """In the product meshes, tiles and loops take turns. An unrolled loop has a sixth of the turns: its programs take 2
-    to 5 times as long to compile."""
+    """In the product meshes, key/value heads, tiles and loops take turns. An unrolled loop has a sixth of the turns:
+    its programs take 2 to 5 times as long to compile."""
     turn, turn_of_product, varied = random.Random(0), random.Random(0), list[Case]()
     every = list(itertools.chain.from_iterable(map(chosen, names)))
     for case in every:
         each = variations(case)
         varied += [turn.choice(each)._replace(passes=passes) for passes in dict.fromkeys(("forward", case.passes))]
     product = list[Case]()
-    for case in with_meshes_in_turn(every, turn_of_product):
+    for case in in_turns(every, turn_of_product, ("mesh", "kv_heads")):
         each = variations(case)
         product += turn_of_product.choices(each, [1 if option.unroll > 1 else 5 for option in each])
     quick = covering(varied, methods_of_case, compile_cost)
