@@ -53,7 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # while they wait for each other, 25 times as long as the product takes.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         check_flags()
-    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # the lines of Python in a program take a sixth of its compile
+    # XLA spends a sixth of a compile on the lines of Python that an instruction comes from.
+    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
     jax.config.update("jax_traceback_in_locations_limit", 0)
     jax.config.update("jax_platforms", "cpu")
     jax.devices()

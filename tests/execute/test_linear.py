@@ -54,7 +54,6 @@ NAMES = [
 ]
 DECAYS, FEATURES, KV_HEADS = ("1", "0.9", "per-head"), ("none", "elu"), (HEADS, 2, 1)
 TILES = ("8x8", "10x7", "24x48")  # a chunk that divides a shard, one that does not, one that is no square
-
 VARIED = "mesh", "batch", "tile", "states"  # take turns in the product
 
 

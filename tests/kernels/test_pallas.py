@@ -118,13 +118,8 @@ def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
     check(workload, parse_plan(f"ring/striped/{kernel}@ring=2,tile=256,backward=128x256"))
 
 
-CORNERS = covering(
-    list(
-        itertools.product(
-            ("pallas_tpu", "pallas_bounded"), ("striped", "contiguous", "zigzag"), ("causal", "sliding:200")
-        )
-    )
-)
+WITH_PARTS = ("pallas_tpu", "pallas_bounded")
+CORNERS = covering(list(itertools.product(WITH_PARTS, layouts.names(), ("causal", "sliding:200"))))
 
 
 @pytest.mark.parametrize(

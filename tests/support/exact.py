@@ -194,7 +194,7 @@ def device_cost(case: Any) -> int:
 
 
 def compile_cost(case: Case) -> int:
-    """An unrolled loop holds every round."""
+    """A cost for `covering`: an unrolled loop is compiled round by round."""
     return device_cost(case) * case.unroll
 
 

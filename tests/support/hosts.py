@@ -78,11 +78,14 @@ class Slice:
         self.stack.close()
 
     def _end(self) -> None:
-        """End all processes, and what they started: a stopped process would hold their pipes for ever."""
+        """End all processes and their children, because a child that is stopped before it runs its own program keeps
+        the pipes of its parent open."""
         for process in self.started:
-            for each in (process.pid, *children(process.pid)) if process.poll() is None else ():
+            left = children(process.pid) if process.poll() is None else []
+            process.kill()
+            for child in left:
                 with suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGKILL)
+                    os.kill(child, signal.SIGKILL)
             process.communicate()
 
     def start(
