@@ -137,18 +137,31 @@ def test_simulated_bytes_are_the_programs(plan: Plan, work: Workload) -> None:
     assert bool(sent) == (plan.devices > 1) and sent == jaxpr_bytes(program(plan, work))
 
 
+def with_layout(name: str, layout: str, devices: int, **fields: Any) -> tuple[Plan, Workload]:
+    """A scheme with this layout, and a workload with the most of a pass that it can."""
+    work = workload("forward-backward" if schemes[name].query_sharding == "all" else "forward", **fields)
+    return with_tile(replace(on_devices(name, devices), layout=layout), work, "cpu"), work
+
+
+GROUPED = [
+    (*with_layout(name, "contiguous", 4, mask=mask, kv_heads=kv_heads, documents=PACKED), mask)
+    for name in schemes.names()
+    for mask, kv_heads in (("causal", 2), ("sliding:37", 1), ("sliding:50", 2), ("sliding:200", 1))
+]
+
+
 @pytest.mark.parametrize(
-    ("mask", "kv_heads"), [("causal", 2), ("sliding:37", 1), ("sliding:50", 2), ("sliding:200", 1)]
+    ("plan", "work"),
+    [
+        pytest.param(plan, work, id=f"{plan}-{mask}-{work.kv_heads}", marks=marks)
+        for (plan, work, mask), marks in in_parts(
+            [each for each in GROUPED if legal(*each[:2])], lambda case: {case[0].scheme, case[2]}
+        )
+    ],
 )
-@pytest.mark.parametrize("name", schemes.names())
 def test_simulated_bytes_are_the_programs_where_a_window_ends_rings_and_heads_are_grouped(
-    name: str, mask: str, kv_heads: int
+    plan: Plan, work: Workload
 ) -> None:
-    most = "forward-backward" if schemes[name].query_sharding == "all" else "forward"
-    work = workload(most, kv_heads=kv_heads, mask=mask, documents=PACKED)
-    plan = with_tile(replace(on_devices(name, 4), layout="contiguous"), work, "cpu")
-    if not legal(plan, work):
-        pytest.skip("refused")
     assert simulate(work, plan, COUNTING).sent == jaxpr_bytes(program(plan, work))
 
 
@@ -224,14 +237,17 @@ def test_every_scheme_that_trains_has_a_published_count() -> None:
     assert {text.partition("@")[0].partition("/")[0] for text in HOPS} == set(schemes.names()) - alone
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("layout", layouts.names())
-@pytest.mark.parametrize("name", schemes.names())
-def test_every_round_has_a_tile_on_some_device(name: str, layout: str, mask: str) -> None:
-    work = workload("forward" if schemes[name].query_sharding != "all" else "forward-backward", mask=mask)
-    plan = with_tile(replace(on_devices(name, SHARDS), layout=layout), work, "cpu")
-    if not legal(plan, work):
-        pytest.skip("refused")
+EVERY_LAYOUT = [
+    with_layout(name, layout, SHARDS, mask=mask)
+    for name, layout, mask in itertools.product(schemes.names(), layouts.names(), MASKS)
+]
+
+
+@pytest.mark.parametrize(
+    ("plan", "work"),
+    [pytest.param(*each, id=f"{each[0]}-{each[1].mask}") for each in EVERY_LAYOUT if legal(*each)],
+)
+def test_every_round_has_a_tile_on_some_device(plan: Plan, work: Workload) -> None:
     assert all(each.tiles.computed.any() for each in simulate(work, plan, COUNTING).rounds)
 
 

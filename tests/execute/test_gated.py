@@ -28,7 +28,7 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
-from tests.support.exact import DEVICES, covering, device_cost, in_parts, in_turns, relative_errors
+from tests.support.exact import DEVICES, cover_in_parts, device_cost, in_turns, relative_errors
 
 NAMES = recurrences.names()
 SEND_STATES = [name for name in schemes.names() if schemes[name].sends_states]
@@ -121,7 +121,7 @@ def short_first(case: Case) -> int:
     return device_cost(case) + (DEVICES * bool(case.seq_len))
 
 
-COVER = in_parts(covering(EVERY, held), lambda case: {*case[:2], case.dtype}, short_first)
+COVER = cover_in_parts(EVERY, held, lambda case: {*case[:2], case.dtype}, short_first)
 COVERED = {case for case, _ in COVER}
 VARIED = "mesh", "dtype", "key_heads", "tile", "states", "seq_len"  # take turns in the product
 CASES = [

@@ -35,7 +35,7 @@ from tests.support.exact import (
     HEADS,
     ROWS,
     check,
-    covering,
+    cover_in_parts,
     device_cost,
     each_choice,
     in_parts,
@@ -116,19 +116,13 @@ def pairs_of_case(case: Case) -> set:
 
 
 EVERY = [case for name in NAMES for case in product(name)]
-COVER = covering(EVERY, pairs_of_case)
-COVERED = set(COVER)
+COVER = cover_in_parts(EVERY, pairs_of_case, lambda case: each_choice(case._replace(mesh=case.scheme)), device_cost)
+COVERED = {case for case, _ in COVER}
 OF_STATES = in_turns((case for case in EVERY if case.scheme in STATES), random.Random(0), VARIED)
 WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in OF_STATES if case not in COVERED]
 
 
-QUICK = [
-    pytest.param(case, marks=marks)
-    for case, marks in in_parts(COVER, lambda case: each_choice(case._replace(mesh=case.scheme)), device_cost)
-]
-
-
-@pytest.mark.parametrize("case", [*QUICK, *WHOLE], ids=str)
+@pytest.mark.parametrize("case", [*(pytest.param(case, marks=marks) for case, marks in COVER), *WHOLE], ids=str)
 def test_equals_the_recurrence(case: Case) -> None:
     check(case.workload, case.plan)
 
@@ -141,10 +135,13 @@ def planned(name: str, devices: int, **change) -> tuple[Workload, Plan]:
     return work, with_tile(plan, work, "cpu")
 
 
-@pytest.mark.parametrize("kv_heads", [8, 4])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("passes", ["forward", "forward-backward"])
-@pytest.mark.parametrize("name", NAMES)
+COUNTED = list(itertools.product(NAMES, ("forward", "forward-backward"), DTYPES, (8, 4)))
+OF_COUNTED = in_parts(COUNTED, lambda case: {case[:2], (case[0], case[2]), (case[0], case[3]), case[1:3], case[2:]})
+
+
+@pytest.mark.parametrize(
+    ("name", "passes", "dtype", "kv_heads"), [pytest.param(*case, marks=marks) for case, marks in OF_COUNTED]
+)
 def test_simulated_bytes_are_the_programs(name: str, passes: str, dtype: str, kv_heads: int) -> None:
     work, plan = planned(name, 4, passes=passes, dtype=dtype, kv_heads=kv_heads, batch=2)
     assert simulate(work, plan, COUNTING).sent == jaxpr_bytes(PlanProgram(work, plan, jax.devices()))

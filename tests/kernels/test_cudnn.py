@@ -34,7 +34,7 @@ from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 from tests.compile.test_compile import NEVER_MISSING, silent
 from tests.kernels.test_kernels import check_rectangles
-from tests.support.exact import check, covering, in_parts, on_devices
+from tests.support.exact import check, cover_in_parts, on_devices
 
 TILE = Tile(128, 128)
 FACTORS = {
@@ -109,7 +109,7 @@ def legal(case: tuple) -> bool:
     return why_unsupported(plan, replace(workload, dtype="bfloat16"), "gpu") is None and plan.devices == case[-1]
 
 
-COVER = in_parts(covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+COVER = cover_in_parts(list(filter(legal, itertools.product(*FACTORS.values()))))
 
 
 @pytest.mark.parametrize(tuple(FACTORS), [pytest.param(*case, marks=marks) for case, marks in COVER])

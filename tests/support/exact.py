@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -27,6 +28,7 @@ DEVICES, ROWS, HEADS, HEAD_DIM = 8, 48, 8, 16
 MASKED = (*MASKS, "sliding:37")  # a window that is no multiple of a shard or a tile
 PACKED = (None, (50, 7, 20))  # documents that no shard or tile divides, longer and shorter than a shard
 KV_HEADS = (HEADS, 2, 1)
+BOTH = "forward-backward"
 Choice = TypeVar("Choice", bound=Sequence[Hashable])
 plan_of = cache(parse_plan)
 
@@ -168,17 +170,21 @@ def covering(
     cost: Callable[[Choice], int] = lambda case: 0,
     first: Sequence[Choice] = (),
 ) -> list[Choice]:
-    """Few cases that hold, with the first, every pair of choices that any case holds: greedy, from a fixed shuffle."""
+    """Few cases that hold, with the first, every pair of choices that any case holds: greedy, of equally good cases the
+    cheapest, of equally cheap ones the first of a fixed shuffle."""
     order = random.Random(0).sample(cases, len(cases))
-    held = {case: pairs(case) for case in order}
-    missing, found = set().union(*held.values()).difference(*map(pairs, first)), list[Choice]()
+    held = [pairs(case) for case in order]
+    missing, found = set().union(*held).difference(*map(pairs, first)), list[Choice]()
+    queue = [(-len(each), cost(case), at) for at, (case, each) in enumerate(zip(order, held, strict=True))]
+    heapify(queue)
     while missing:
-        best = max(order[:400], key=lambda case: (len(held[case] & missing), -cost(case)))
-        if not held[best] & missing:
-            best = next(case for case in order if held[case] & missing)
-        missing -= held[best]
-        found.append(best)
-        order.remove(best)
+        _, price, at = heappop(queue)
+        now = (-len(held[at] & missing), price, at)  # a case never holds more of what is missing than before
+        if queue and now > queue[0]:
+            heappush(queue, now)
+        else:
+            found.append(order[at])
+            missing -= held[at]
     return found
 
 
@@ -194,8 +200,9 @@ def device_cost(case: Any) -> int:
 
 
 def compile_cost(case: Case) -> int:
-    """A cost for `covering`: an unrolled loop is compiled round by round."""
-    return device_cost(case) * case.unroll
+    """A cost for `covering`: an unrolled loop is compiled round by round, a backward pass is a program as large, and
+    segments of documents are computed and sent beside the rows."""
+    return device_cost(case) * case.unroll * (2 if case.passes == BOTH else 1) * (3 if case.documents else 2)
 
 
 def in_parts(
@@ -208,6 +215,19 @@ def in_parts(
     return [(case, () if case in quick else pytest.mark.exactness) for case in cases]
 
 
+def cover_in_parts(
+    cases: Sequence[Choice],
+    pairs: Callable[[Choice], set[Hashable]] = pairs,
+    held: Callable[[Choice], set[Hashable]] = each_choice,
+    cost: Callable[[Choice], int] = lambda case: 0,
+) -> list[tuple[Choice, Any]]:
+    """(case, marks of its test): a few, which hold what any case holds, are quick, and those that complete them to
+    every pair are the part `exactness`."""
+    quick = covering(cases, held, cost)
+    rest = covering(cases, pairs, cost, quick)
+    return [*((case, ()) for case in quick), *((case, pytest.mark.exactness) for case in rest)]
+
+
 def relative_errors(workload: Workload, plan: Plan, seed: int = 0) -> list[float]:
     """The largest relative error of the output, and of the gradients under random cotangents."""
     program = PlanProgram(workload, plan, jax.devices())
@@ -215,7 +235,7 @@ def relative_errors(workload: Workload, plan: Plan, seed: int = 0) -> list[float
     expected = reference_attention(workload, *with_cotangent(workload, arrays))
     found = program.function(*program.place(arrays))
     values = found if isinstance(found, tuple) else (found,)
-    assert len(values) == (len(program.shapes) if workload.passes == "forward-backward" else 1)
+    assert len(values) == (len(program.shapes) if workload.passes == BOTH else 1)
     return [
         max_relative_error(np.asarray(value, np.float64)[:, :, np.argsort(order)], reference)
         for value, order, reference in zip(values, program.result_orders, expected, strict=False)
