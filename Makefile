@@ -33,7 +33,7 @@ FORCE:
 bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and its report
 	$(BIN)/stripectl bench --seqlen 256k
 
-test: $(VENV)/dev     ## the quick tests, in about 6 minutes on two cores
+test: $(VENV)/dev     ## the quick tests, in about 5 minutes on two cores
 	$(BIN)/python -m pytest $(QUICK)
 
 test-slow: $(VENV)/dev $(NEEDED)    ## the others, or PART="browser compilers" of them
