@@ -28,7 +28,7 @@ QUICK = (
     "--xla_cpu_parallel_codegen_split_count=1",
     *(["--xla_cpu_use_fusion_emitters=false"] if compat.is_older("jaxlib", "0.11") else []),
 )
-MOST_NEW_OBJECTS = 100_000  # between collections of garbage, which else take a tenth of collecting and tracing
+MAX_NEW_OBJECTS = 100_000  # between garbage collections, which with Python's limit take a tenth of tracing
 FIRST = "PYTEST_XDIST_WORKER" not in os.environ  # the process that starts the others
 COMPILED = tempfile.TemporaryDirectory(prefix="stripectl-tests-", ignore_cleanup_errors=True) if FIRST else None
 
@@ -42,7 +42,7 @@ def check_flags() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: XLA reads its flags once."""
-    gc.set_threshold(MOST_NEW_OBJECTS)
+    gc.set_threshold(MAX_NEW_OBJECTS)
     config.pluginmanager.register(LeftOut(config))
     own = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag != DEVICES]
     os.environ["JAX_PLATFORMS"] = "cpu"

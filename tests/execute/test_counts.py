@@ -144,7 +144,7 @@ def with_layout(name: str, layout: str, devices: int, **fields: Any) -> tuple[Pl
 
 
 GROUPED = [
-    (*with_layout(name, "contiguous", 4, mask=mask, kv_heads=kv_heads, documents=PACKED), mask)
+    with_layout(name, "contiguous", 4, mask=mask, kv_heads=kv_heads, documents=PACKED)
     for name in schemes.names()
     for mask, kv_heads in (("causal", 2), ("sliding:37", 1), ("sliding:50", 2), ("sliding:200", 1))
 ]
@@ -153,9 +153,9 @@ GROUPED = [
 @pytest.mark.parametrize(
     ("plan", "work"),
     [
-        pytest.param(plan, work, id=f"{plan}-{mask}-{work.kv_heads}", marks=marks)
-        for (plan, work, mask), marks in in_parts(
-            [each for each in GROUPED if legal(*each[:2])], lambda case: {case[0].scheme, case[2]}
+        pytest.param(plan, work, id=f"{plan}-{work.mask}-{work.kv_heads}", marks=marks)
+        for (plan, work), marks in in_parts(
+            [each for each in GROUPED if legal(*each)], lambda case: {case[0].scheme, case[1].mask}
         )
     ],
 )

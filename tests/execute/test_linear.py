@@ -136,11 +136,11 @@ def planned(name: str, devices: int, **change) -> tuple[Workload, Plan]:
 
 
 COUNTED = list(itertools.product(NAMES, ("forward", "forward-backward"), DTYPES, (8, 4)))
-OF_COUNTED = in_parts(COUNTED, lambda case: {case[:2], (case[0], case[2]), (case[0], case[3]), case[1:3], case[2:]})
 
 
 @pytest.mark.parametrize(
-    ("name", "passes", "dtype", "kv_heads"), [pytest.param(*case, marks=marks) for case, marks in OF_COUNTED]
+    ("name", "passes", "dtype", "kv_heads"),
+    [pytest.param(*case, marks=marks) for case, marks in in_parts(COUNTED, pairs)],
 )
 def test_simulated_bytes_are_the_programs(name: str, passes: str, dtype: str, kv_heads: int) -> None:
     work, plan = planned(name, 4, passes=passes, dtype=dtype, kv_heads=kv_heads, batch=2)

@@ -179,7 +179,7 @@ def covering(
     heapify(queue)
     while missing:
         _, price, at = heappop(queue)
-        now = (-len(held[at] & missing), price, at)  # a case never holds more of what is missing than before
+        now = (-len(held[at] & missing), price, at)  # what a case adds never grows: the first true entry is the best
         if queue and now > queue[0]:
             heappush(queue, now)
         else:
@@ -193,15 +193,15 @@ def each_choice(case: Sequence[Hashable]) -> set[Hashable]:
 
 
 def device_cost(case: Any) -> int:
-    """A cost for `in_parts`: the number of devices. Two and one cost more than eight, because a ring of two has one
+    """A cost for `covering`: the number of devices. Two and one cost more than eight, because a ring of two has one
     direction, and a single device sends nothing."""
     devices = case.plan.devices
     return devices if devices > 2 else DEVICES + 3 - devices
 
 
 def compile_cost(case: Case) -> int:
-    """A cost for `covering`: an unrolled loop is compiled round by round, a backward pass is a program as large, and
-    segments of documents are computed and sent beside the rows."""
+    """A cost for `covering`: an unrolled loop is compiled round by round, a backward pass doubles the program, and
+    documents add half of it."""
     return device_cost(case) * case.unroll * (2 if case.passes == BOTH else 1) * (3 if case.documents else 2)
 
 
