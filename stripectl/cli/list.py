@@ -115,10 +115,11 @@ def every_target() -> list[tuple[str, str]]:
 
 def model_summary(shape: "Model") -> str:
     from stripectl.results.labels import attention_label
+    from stripectl.util.units import plural
 
     shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
     replaced = f"; not computed (and the replacement): {shape.replaced}" if shape.replaced else ""
     return attention_label(shape) + (
-        f"{shape.layers} layers of {shape.hidden}, {shape.heads} heads{shared} of {shape.head_dim}, "
+        f"{shape.layers} layers of {shape.hidden}, {plural(shape.heads, 'head')}{shared} of {shape.head_dim}, "
         f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}{replaced}"
     )

@@ -24,6 +24,7 @@ from stripectl.core.plan import (
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import SequenceSharding, query_sharding, sequence_sharding
 from stripectl.core.workload import STEP, Workload
+from stripectl.util.units import plural
 
 
 def why_unsupported(
@@ -87,15 +88,15 @@ def _reasons(
 
 def _division_reasons(plan: Plan, workload: Workload) -> Iterator[str]:
     for axes, subject, size in (
-        (BATCH_AXES, f"a batch of {workload.batch} does", workload.batch),
-        (HEAD_AXES, f"{workload.heads} heads do", workload.heads),
-        (HEAD_AXES, f"{workload.kv_heads} kv_heads do", workload.kv_heads),
-        (HEAD_AXES, f"{workload.key_heads} key_heads do", workload.key_heads or workload.heads),
+        (BATCH_AXES, f"a batch of {workload.batch}", workload.batch),
+        (HEAD_AXES, plural(workload.heads, "head"), workload.heads),
+        (HEAD_AXES, plural(workload.kv_heads, "kv_head"), workload.kv_heads),
+        (HEAD_AXES, plural(workload.key_heads or workload.heads, "key_head"), workload.key_heads or workload.heads),
     ):
         if size % plan.product(axes):
             named = {axis: plan.size(axis) for axis in axes if plan.size(axis) > 1}
             over = ",".join(f"{axis}={count}" for axis, count in named.items())
-            yield f"{subject} not divide over {over}. Try {','.join(divisors_of(size, named))}."
+            yield f"{subject} cannot be divided over {over}. Try {','.join(divisors_of(size, named))}."
 
 
 def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[str]:
@@ -137,7 +138,7 @@ def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[s
     how, over = query_sharding(workload, plan), plan.product((*BATCH_AXES, *RING_AXES))
     if how == "requests" and workload.batch % over:
         yield (
-            f"{workload.query_len} queries of {workload.batch} requests do not divide over {over} devices. Try --batch "
+            f"the queries of {plural(workload.batch, 'request')} cannot be divided over {over} devices. Try --batch "
             f"{-(-workload.batch // over) * over}, or --scheme tree."
         )
     if how != "rows" and workload.query_len > 1 and layout.step(plan.shards) > 1:
@@ -150,7 +151,7 @@ def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str
     if shard % over:
         named = {axis: size for axis, size in plan.axes.items() if axis in SEQUENCE_AXES and axis not in RING_AXES}
         hint = ",".join(divisors_of(shard, named))
-        yield f"the {shard} rows of a shard do not divide over {over} devices. Try {hint}."
+        yield f"the {shard} rows of a shard cannot be divided over {over} devices. Try {hint}."
     rows = shard // over
     run = rows // layout.pieces
     if workload.d_conv and run < workload.d_conv - 1 and over * plan.shards > 1:
@@ -180,7 +181,7 @@ def why_model_unsupported(plan: Plan, model: Model) -> str | None:
             hint = (
                 f"tensor={math.gcd(size, tensor)}" if over == tensor else f"zero=0, or {math.gcd(size, over)} devices"
             )
-            return f"{name} {size} does not divide over {over} devices. Try {hint}."
+            return f"{name} {size} cannot be divided over {over} devices. Try {hint}."
     if model.head_dim % 2:
         return f"rotary positions need an even head_dim; it is {model.head_dim}. Try --head-dim {model.head_dim + 1}."
     return None

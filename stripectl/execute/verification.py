@@ -20,6 +20,7 @@ from stripectl.core.workload import SLIDING, STEP, Workload
 from stripectl.execute.program import PlanProgram, as_recurrence_has
 from stripectl.execute.reference import reference_attention
 from stripectl.results.findings import Check
+from stripectl.util.units import plural
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
 TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
@@ -106,7 +107,7 @@ def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> Check
     return Check(
         max_rel_error=worst,
         tolerance=tolerance(workload.dtype, devices[0].platform),
-        reference=f"{kind}, {workload.seq_len} tokens, {workload.heads} heads, {tiles}",
+        reference=f"{kind}, {workload.seq_len} tokens, {plural(workload.heads, 'head')}, {tiles}",
     )
 
 

@@ -5,6 +5,7 @@ from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload, format_length
 from stripectl.results.case import flags_text
 from stripectl.results.measurement import Measurement
+from stripectl.util.units import plural
 
 METHOD_WORDS = {  # a compiler gives no time
     "measured": "measured",
@@ -19,7 +20,7 @@ def workload_label(workload: Workload, tokens: str | None = None) -> str:
     layers = f" of {workload.layers} layers" if workload.layers else ""
     model = f"model {workload.model}{layers}, " if workload.model else ""
     values = f"/{workload.v_head_dim}" if workload.v_head_dim else ""
-    heads = f"{workload.heads} heads{shared} of {workload.head_dim}{values}"
+    heads = f"{plural(workload.heads, 'head')}{shared} of {workload.head_dim}{values}"
     batch = f", batch {workload.batch}" if workload.batch > 1 else ""
     count = workload.query_len
     queries = f"{format_length(count)} {'query' if count == 1 else 'queries'} of " if count else ""
@@ -34,7 +35,7 @@ def attention_label(of: Workload | Model) -> str:
     if of.attention == ATTENTIONS[0]:
         return ""
     if of.recurrence != CONSTANT:
-        keys = f" with {of.key_heads} heads of keys" if of.key_heads else ""
+        keys = f" with {plural(of.key_heads, 'head')} of keys" if of.key_heads else ""
         kind = "" if of.attention == "linear" else f"{of.attention} with "
         return f"{kind}{of.recurrence}{keys}, "
     decay = f", decay {of.decay}" if of.decay != "1" else ""

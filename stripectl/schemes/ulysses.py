@@ -11,6 +11,7 @@ from stripectl.core.attend import HeadsAttend
 from stripectl.core.comm import HEADS, ROWS, Array, Comm
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import memory_efficient
+from stripectl.util.units import plural
 
 
 def enter(arrays: tuple[Array, Array], attend: HeadsAttend, comm: Comm) -> tuple[Array, Array]:
@@ -28,12 +29,13 @@ def why_unsupported(workload, mesh):
     size, tensor = mesh.get("ulysses", 1), mesh.get("tensor", 1)
     heads, kv_heads = workload.heads // tensor, workload.kv_heads // tensor
     if heads % size:
-        return f"{heads} heads do not divide over ulysses={size}. Try ulysses={math.gcd(heads, size)}."
+        return f"{plural(heads, 'head')} cannot be divided over ulysses={size}. Try ulysses={math.gcd(heads, size)}."
     if kv_heads % size and size % kv_heads:
         hint = f"Try ulysses={math.gcd(kv_heads, size)}."
-        return f"{kv_heads} kv_heads neither divide over ulysses={size} nor repeat evenly over it. {hint}"
+        return f"{plural(kv_heads, 'kv_head')} can be neither divided nor repeated evenly over ulysses={size}. {hint}"
     if (keys := workload.query_heads // tensor) % size:
-        return f"{keys} heads of keys do not divide over ulysses={size}. Try ulysses={math.gcd(keys, size)}."
+        subject = f"{plural(keys, 'head')} of keys"
+        return f"{subject} cannot be divided over ulysses={size}. Try ulysses={math.gcd(keys, size)}."
     return None
 
 

@@ -37,7 +37,7 @@ FULL = "does not fit: needs 2.00 GiB more memory. Out of memory."
 def timed(scheme: str, tokens_k: int, seconds: float | None, on: str = CUT, **given: Any) -> Measurement:
     """On 16 devices, by clocks; without a time refused."""
     known = {"method": "simulated", "cost_source": {"source": "datasheet"}}
-    known |= {} if seconds else {"status": "refused", "reason": f"{tokens_k} heads do not divide over 3. Try 4."}
+    known |= {} if seconds else {"status": "refused", "reason": f"{tokens_k} heads cannot be divided over 3. Try 4."}
     work = replace(WORK, seq_len=tokens_k * 2**10)
     plan = str(parse_plan(f"{scheme}/zigzag/splash@{on}"))
     m = Measurement(
@@ -101,7 +101,7 @@ def test_a_scheme_that_is_refused_says_why_and_one_that_was_not_asked_is_unknown
     assert cell_words(lengths[1], "all_gather") == cell_words(lengths[16], "ring") == ("n/a", "", "")
     assert lengths[1].winner is None and winner_rows(found)[0]["winner"] == "n/a"
     assert found.answer.startswith("no plan has a time at 1k; all_gather")
-    assert "ring has no time at 1k: 1 plan, 1 heads do not divide over 3" in by_length_notes(found)
+    assert "ring has no time at 1k: 1 plan, 1 heads cannot be divided over 3" in by_length_notes(found)
     assert [row["refused"] for row in winner_rows(found)] == ["1", "0", "0", "1"]
 
 
@@ -179,7 +179,7 @@ def test_the_report_shows_the_same() -> None:
     cells = {(cell["across"], cell["down"]): cell for cell in part["cells"]}
     assert len(cells) == 8 and cells["16k", "all_gather"]["wins"] and cells["16k", "all_gather"]["fullness"] == 1
     assert cells["64k", "ring"]["fullness"] > cells["16k", "ring"]["fullness"] > cells["1k", "ring"]["fullness"] == 0
-    assert cells["1k", "ring"]["reason"] == "1 plan, 1 heads do not divide over 3"
+    assert cells["1k", "ring"]["reason"] == "1 plan, 1 heads cannot be divided over 3"
     page = render(run)
     assert all(said in page for said in (f">{QUESTION}</h2>", ">1.10x</text>", ">best</text>", ">refused</text>"))
     assert recommend(run) and f"{QUESTION}</h2>" not in render(replace(run, measurements=crossing()[:3]))

@@ -111,9 +111,9 @@ def test_garbage_is_refused(text: str) -> None:
         ("ring@ring=3", "rows that divide evenly"),
         ("ring/zigzag@ring=8,tile=1024", "larger than the 512 rows of a piece of a zigzag shard"),
         ("ring@ring=8,tile=512,backward=2048", "the backward tile 2048x2048 is larger than the 1024 rows of a shard"),
-        ("ring@ring=2,data=2", "a batch of 1 does not divide over data=2"),
+        ("ring@ring=2,data=2", "a batch of 1 cannot be divided over data=2"),
         ("ring@ring=4,chunk=500", "chunk=500 does not divide the 2048 rows of a device. Try chunk=256"),
-        ("ring@tensor=8", "4 kv_heads do not divide over tensor=8. Try tensor=4"),
+        ("ring@tensor=8", "4 kv_heads cannot be divided over tensor=8. Try tensor=4"),
         ("ring/contiguous/chunked@ring=2", "Add --attention linear"),
     ],
 )

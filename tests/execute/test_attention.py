@@ -144,7 +144,7 @@ def test_positions_are_the_layouts() -> None:
     [
         ("ring@ring=2", {"ring": 4}, "ring/striped/xla@ring=2 is not for the mesh ring=4"),
         ("ring", {"ring": 4, "model": 2}, "the mesh has an axis model"),
-        ("ring", {"tensor": 8}, "4 heads do not divide over tensor=8"),
+        ("ring", {"tensor": 8}, "4 heads cannot be divided over tensor=8"),
         ("ring", None, "names no sizes and there is no mesh"),
         ("ring@ring=4", None, "the surrounding shard_map has no axis ring"),
         ("ring@ring=2,tile=999", {"ring": 2}, "larger than the 48 rows"),
@@ -165,5 +165,5 @@ def test_shapes_that_do_not_go_together_are_refused() -> None:
     three_k, three_v = (jnp.concatenate([x, x[:, :, :1]], 2) for x in (k, v))
     with pytest.raises(BadInput, match="4 heads cannot share 3"):
         sequence_parallel_attention(q, three_k, three_v, "ring", mesh)
-    with pytest.raises(BadInput, match="does not divide over fsdp=8"):
+    with pytest.raises(BadInput, match="cannot be divided over fsdp=8"):
         sequence_parallel_attention(q, k, v, "ring", mesh_of({"fsdp": 8}))

@@ -344,8 +344,8 @@ def test_a_scan_crosses_the_links_between_on_a_torus(torus: bool, seconds: float
         ("lasp/contiguous/gated@ring=8,tile=16x8", {}, "Try tile=8"),
         ("lasp2/zigzag/chunked@ring=8", {"recurrence": CONSTANT, "v_head_dim": None}, "Try --layout contiguous"),
         ("linear_scan/contiguous/chunked@ring=8", {"recurrence": CONSTANT, "v_head_dim": None, "mask": "full"}, "lasp"),
-        ("ulysses/contiguous/gated@ulysses=8", {"key_heads": 4}, "4 heads of keys do not divide"),
-        ("lasp/contiguous/gated@ring=2,tensor=4", {"key_heads": 2}, "key_heads do not divide over tensor=4"),
+        ("ulysses/contiguous/gated@ulysses=8", {"key_heads": 4}, "4 heads of keys cannot be divided"),
+        ("lasp/contiguous/gated@ring=2,tensor=4", {"key_heads": 2}, "key_heads cannot be divided over tensor=4"),
     ],
 )
 def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:

@@ -156,7 +156,7 @@ def test_the_published_rule(queries: int, seq_len: int, flops_per_s: float | Non
     [
         ("ring@ring=8", {}, "ring needs as many queries as keys. Try --scheme pass_kv,pass_q,tree"),
         ("tree@ring=8", {"queries": None}, "Add --query-len 1"),
-        ("pass_q@ring=8", {"batch": 3}, "1 queries of 3 requests do not divide over 8 devices. Try --batch 8"),
+        ("pass_q@ring=8", {"batch": 3}, "queries of 3 requests cannot be divided over 8 devices. Try --batch 8"),
         ("pass_q/striped@ring=8", {"queries": 4}, "need keys in order"),
         ("pass_kv@ring=8", {"queries": None, "passes": "forward-backward"}, "is for inference"),
         ("tree/contiguous/splash@ring=8", {}, "splash runs on TPUs"),

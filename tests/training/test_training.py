@@ -461,7 +461,7 @@ def test_the_shards_are_really_there() -> None:
     [
         ("ring@ring=8,chunk=5", "chunk=5 does not divide the 8 rows"),
         ("ring@ring=16", "needs 16 devices"),
-        ("ring@tensor=4", "2 kv_heads do not divide over tensor=4"),
+        ("ring@tensor=4", "2 kv_heads cannot be divided over tensor=4"),
         ("rong", "Did you mean ring"),
     ],
 )
@@ -472,7 +472,7 @@ def test_refusals_have_reasons(plan: str, why: str) -> None:
 
 def test_parameters_that_cannot_be_sharded_are_refused() -> None:
     odd = Model(name="odd", hidden=36, feed_forward=48, layers=1, heads=4, kv_heads=4, head_dim=9, vocabulary=56)
-    with pytest.raises(BadInput, match=r"hidden 36 does not divide over 8 devices\. Try zero=0, or 4 devices"):
+    with pytest.raises(BadInput, match=r"hidden 36 cannot be divided over 8 devices\. Try zero=0, or 4 devices"):
         make_training(odd, "ring@ring=8", seq_len=64)
     with pytest.raises(BadInput, match="even head_dim"):
         make_training(odd, "ring@ring=4", seq_len=64)

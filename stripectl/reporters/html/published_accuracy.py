@@ -33,7 +33,7 @@ from stripectl.reporters.html.charts import (
     tip_channel,
 )
 from stripectl.results.measurement import Measurement
-from stripectl.util.units import duration, times
+from stripectl.util.units import duration, plural, times
 
 TITLE = "How far are predictions from published measurements?"
 NOTE = (
@@ -88,7 +88,7 @@ def _attention(hardware: str) -> Iterator[Kind]:
             [
                 PredictedAndPublished(
                     f"{each.row.batch} x {each.row.q_len} queries, {each.row.kv_len} keys, "
-                    f"{each.row.heads} heads of {each.row.head_dim}, {each.row.mask}",
+                    f"{plural(each.row.heads, 'head')} of {each.row.head_dim}, {each.row.mask}",
                     duration(each.row.seconds),
                     duration(each.predicted),
                     each.ratio,
