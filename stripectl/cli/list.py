@@ -114,12 +114,10 @@ def every_target() -> list[tuple[str, str]]:
 
 
 def model_summary(shape: "Model") -> str:
-    from stripectl.results.labels import attention_label
-    from stripectl.util.units import plural
+    from stripectl.results.labels import attention_label, heads_label
 
-    shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
     replaced = f"; not computed (and the replacement): {shape.replaced}" if shape.replaced else ""
     return attention_label(shape) + (
-        f"{shape.layers} layers of {shape.hidden}, {plural(shape.heads, 'head')}{shared} of {shape.head_dim}, "
+        f"{shape.layers} layers of {shape.hidden}, {heads_label(shape)}, "
         f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}{replaced}"
     )

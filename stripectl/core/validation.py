@@ -91,7 +91,7 @@ def _division_reasons(plan: Plan, workload: Workload) -> Iterator[str]:
         (BATCH_AXES, f"a batch of {workload.batch}", workload.batch),
         (HEAD_AXES, plural(workload.heads, "head"), workload.heads),
         (HEAD_AXES, plural(workload.kv_heads, "kv_head"), workload.kv_heads),
-        (HEAD_AXES, plural(workload.key_heads or workload.heads, "key_head"), workload.key_heads or workload.heads),
+        (HEAD_AXES, plural(workload.query_heads, "key_head"), workload.query_heads),
     ):
         if size % plan.product(axes):
             named = {axis: plan.size(axis) for axis in axes if plan.size(axis) > 1}

@@ -16,18 +16,23 @@ METHOD_WORDS = {  # a compiler gives no time
 
 def workload_label(workload: Workload, tokens: str | None = None) -> str:
     """A workload in one line; `tokens` replaces its length."""
-    shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
     layers = f" of {workload.layers} layers" if workload.layers else ""
     model = f"model {workload.model}{layers}, " if workload.model else ""
-    values = f"/{workload.v_head_dim}" if workload.v_head_dim else ""
-    heads = f"{plural(workload.heads, 'head')}{shared} of {workload.head_dim}{values}"
     batch = f", batch {workload.batch}" if workload.batch > 1 else ""
     count = workload.query_len
     queries = f"{format_length(count)} {'query' if count == 1 else 'queries'} of " if count else ""
     lengths = ",".join(map(format_length, workload.documents or ()))
     documents = f", documents of {lengths}" if lengths else ""
     length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
-    return f"{model}{length}, {heads}, {attention_label(workload)}{workload.dtype}, {workload.mask}{documents}{batch}"
+    attention = f"{heads_label(workload)}, {attention_label(workload)}{workload.dtype}, {workload.mask}"
+    return f"{model}{length}, {attention}{documents}{batch}"
+
+
+def heads_label(of: Workload | Model) -> str:
+    """The number of heads, and their size: `32 heads (8 kv) of 128`, `16 heads of 192/128` with smaller values."""
+    shared = "" if of.kv_heads == of.heads else f" ({of.kv_heads} kv)"
+    values = f"/{of.v_head_dim}" if of.v_head_dim else ""
+    return f"{plural(of.heads, 'head')}{shared} of {of.head_dim}{values}"
 
 
 def attention_label(of: Workload | Model) -> str:

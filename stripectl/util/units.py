@@ -67,6 +67,6 @@ def in_unit(name: str, value: float) -> str:
     return written(value)
 
 
-def plural(count: int, what: str) -> str:
+def plural(count: int, noun: str) -> str:
     """A number of things: `1 device`, `2 devices`."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.workload import Workload, format_length
 from stripectl.reporters.html.charts import PageContext
-from stripectl.results.labels import workload_label
+from stripectl.results.labels import heads_label, workload_label
 from stripectl.results.recommendation import Recommendation
-from stripectl.util.units import duration, plural, times
+from stripectl.util.units import duration, times
 
 MAX_COLUMNS = 12  # of the matrix, which scrolls sideways where they do not fit
 MAX_DETAILS = 25  # workloads with details; for the others the matrix has the answer
@@ -56,8 +56,7 @@ def workload_anchor(at: int) -> str:
 
 def shape_labels(works: Sequence[Workload], targets: Sequence[str]) -> list[str]:
     """The label that distinguishes each workload from others of its length and pass: model or shape, and target."""
-    shapes = [f"{plural(work.heads, 'head')} of {work.head_dim}" for work in works]
-    models = [f"model {work.model}" if work.model else shape for work, shape in zip(works, shapes, strict=True)]
+    models = [f"model {work.model}" if work.model else heads_label(work) for work in works]
     whole = [workload_label(replace(work, seq_len=works[0].seq_len)) for work in works]
     same_shape = len({work.without("seq_len", "passes", *MODEL_SIZES) for work in works}) == 1
     places = targets if len(set(targets)) > 1 else [""] * len(works)
