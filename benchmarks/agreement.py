@@ -18,7 +18,6 @@ from typing import Any
 
 from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.cost_model import compiled_cost_model, with_program_schedule
-from stripectl.core.defaults import with_tile
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
@@ -26,6 +25,7 @@ from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.simulate.cost_entries import entries_of
 from stripectl.simulate.cost_tables import read_transfer, shapes_of, shipped_costs, table_cost_model
+from stripectl.simulate.default_tiles import with_tile
 from stripectl.simulate.simulation import simulate
 
 TARGETS = ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1", "h100:8", "a100:8")
@@ -46,7 +46,7 @@ def plans(target: Target, work: Workload) -> Iterator[Plan]:
     for plan in map(parse_plan, texts):
         side = min(1024, work.seq_len // plan.shards // (2 if plan.layout == "zigzag" else 1))
         tile = Tile(side, side) if kernel == "pallas_tpu" else None
-        yield with_tile(replace(plan, tile=tile), work, target.hardware.kind)
+        yield with_tile(replace(plan, tile=tile), work, target.hardware)
 
 
 def row(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> dict[str, Any]:

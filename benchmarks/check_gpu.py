@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ def exactness(sizes: Sizes) -> Iterator[dict[str, Any]]:
     import jax.numpy as jnp
     import numpy as np
 
-    from stripectl.core.defaults import with_tile
+    from stripectl.core.defaults import usual_tile
     from stripectl.core.layout import layouts
     from stripectl.core.plan import parse_plan
     from stripectl.core.sequence_sharding import sequence_sharding
@@ -105,7 +106,8 @@ def exactness(sizes: Sizes) -> Iterator[dict[str, Any]]:
         arrays = [np.asarray(jnp.asarray(rng.standard_normal(shape), DTYPE)) for shape in shapes]
         expected = reference_attention(work, *arrays)
         for kernel in kernels_here():
-            plan = with_tile(parse_plan(f"ring/{layout}/{kernel}@ring={shards}"), work, "gpu")
+            plan = parse_plan(f"ring/{layout}/{kernel}@ring={shards}")
+            plan = replace(plan, tile=usual_tile(plan, work, "gpu"))
             jobs.append((work, plan, arrays, expected))
     with ThreadPoolExecutor(THREADS) as threads:
         programs = list(threads.map(lambda job: ring_programs(*job[:3]), jobs))
@@ -281,7 +283,7 @@ def memory(sizes: Sizes) -> Iterator[dict[str, Any]]:
     """What the compiler says that a plan holds, beside the most that the device held while it ran."""
     import jax
 
-    from stripectl.core.defaults import with_tile
+    from stripectl.core.defaults import usual_tile
     from stripectl.core.plan import parse_plan
     from stripectl.core.workload import Workload
     from stripectl.execute.program import PlanProgram, compiled_peak_bytes
@@ -290,7 +292,8 @@ def memory(sizes: Sizes) -> Iterator[dict[str, Any]]:
     work = Workload(seq_len=rows, heads=n, kv_heads=n, head_dim=h, dtype=DTYPE, passes=both)
     ready = list[tuple[int, str, Any, Any]]()
     for kernel in kernels_here():
-        plan = with_tile(parse_plan(f"ring/contiguous/{kernel}@ring=1"), work, "gpu")
+        plan = parse_plan(f"ring/contiguous/{kernel}@ring=1")
+        plan = replace(plan, tile=usual_tile(plan, work, "gpu"))
         program = PlanProgram(work, plan, jax.devices())
         compiled = program.compile({})
         ready.append((compiled_peak_bytes(compiled) or 0, str(plan), compiled, program))

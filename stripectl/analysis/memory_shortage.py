@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
-from stripectl.core.defaults import with_tile
+from stripectl.core.defaults import usual_tile
 from stripectl.core.plan import Plan, make_mesh
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
@@ -62,7 +62,7 @@ def plan_on_enough_devices(m: Measurement) -> Plan | None:
         kind = m.target.kind
         if why_unsupported(wider, m.workload, kind):
             return None
-        wider = with_tile(wider, m.workload, kind)
+        wider = replace(wider, tile=usual_tile(wider, m.workload, kind))
         if predicted_peak_bytes(m.workload, wider, kind) <= m.hbm_bytes:
             return wider
     return None

@@ -23,7 +23,6 @@ from stripectl.analysis.ranking import (
     speedup_error,
 )
 from stripectl.analysis.statements import statements
-from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP
 from stripectl.export.integration import usage_of
@@ -36,6 +35,7 @@ from stripectl.results.noise import disturbances
 from stripectl.results.recommendation import Confidence, ReachedBound, Recommendation, RefusedPlans
 from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
+from stripectl.simulate.defaults import with_defaults
 from stripectl.statistics.intervals import ratio_interval
 
 if TYPE_CHECKING:
@@ -133,12 +133,12 @@ def layout_gain(ranking: Ranking) -> Speedup | None:
     return Speedup(over=base.plan, value=base.median_s / best.median_s, ci95=interval)
 
 
-def default_plan(m: Measurement) -> Plan:
-    """The same scheme, layout and kernel with the default mesh and tile."""
+def default_plan(m: Measurement) -> Plan | None:
+    """The same scheme, layout and kernel with the default mesh and tiles; None on a machine that is not known here."""
     plan = m.plan
     softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
-    bare = with_mesh(replace(plan, tile=None, backward=None, mesh=None, softmax=softmax), plan.devices)
-    return with_tile(bare, m.workload, m.target.kind)
+    bare = replace(plan, tile=None, backward=None, mesh=None, softmax=softmax)
+    return with_defaults(bare, m.workload, machine, plan.devices) if (machine := m.target.machine) else None
 
 
 def limits_of_measurement(m: Measurement, run: MeasurementSet) -> dict[str, float] | None:

@@ -40,8 +40,9 @@ def command(suite: Path | None, dry_run: bool, profile: bool, **given: Any) -> i
     """
     from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.bench import dry_run_bench
-    from stripectl.runner.options import RequestOptions
-    from stripectl.runner.parse import check_count, parse_request
+    from stripectl.runner.names import check_count
+    from stripectl.runner.options import DEFAULT_BUDGET, RequestOptions
+    from stripectl.runner.parse import parse_request
 
     asked, output = RequestOptions.of(given), OutputOptions.of(given)
     requests = [parse_request(each) for each in ([asked] if suite is None else suite_runs(suite))]
@@ -50,5 +51,6 @@ def command(suite: Path | None, dry_run: bool, profile: bool, **given: Any) -> i
     if dry_run:
         with ProgressDisplay(output.quiet) as reporter:
             found = [case for request in requests for case in dry_run_bench(request, reporter.say, cluster_here())]
-            return session.show_dry_run(found, "to run", f"sampling takes at most {asked.time_budget} (--time-budget)")
+            budget = asked.time_budget or DEFAULT_BUDGET
+            return session.show_dry_run(found, "to run", f"sampling takes at most {budget} (--time-budget)")
     return session.run_bench(output, requests, explicit=bool(asked.plans), profile=profile)

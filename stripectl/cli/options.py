@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from stripectl.results.schema import MAX_SAMPLES
-from stripectl.runner.options import DEFAULT_BATCH, DEFAULT_LEN, DEFAULT_MASK, RequestOptions
+from stripectl.runner.options import (
+    DEFAULT_BATCH,
+    DEFAULT_BUDGET,
+    DEFAULT_COMPILE_TIMEOUT,
+    DEFAULT_LEN,
+    DEFAULT_MASK,
+    DEFAULT_MIN_SAMPLES,
+    DEFAULT_WARMUP,
+    RequestOptions,
+)
 
 DEFAULT = RequestOptions()
 
@@ -87,7 +96,7 @@ PLAN = (
         help="Comma-separated schemes, or all: with --query-len the schemes for inference. [default: ring; with "
         "--query-len all]",
     ),
-    click.option("--layout", default=DEFAULT.layout, show_default=True, help="Comma-separated layouts, or all."),
+    click.option("--layout", help="Comma-separated layouts, or all. [default: all; of a --plan the scheme's own]"),
     click.option(
         "--kernel",
         help="Comma-separated kernels, or all. [default: splash or pallas_tpu on TPUs, cudnn on GPUs, xla elsewhere]",
@@ -95,14 +104,9 @@ PLAN = (
     click.option(
         "--tile",
         help="Comma-separated tiles: 1024, 2048x4096 (queries x keys), 2048x4096x512 (keys at once), or all. "
-        "[default: the kernel's]",
+        "[default: for each pass the fastest of the machine's table]",
     ),
-    click.option(
-        "--unroll",
-        default=DEFAULT.unroll,
-        show_default=True,
-        help="Comma-separated numbers of rounds to unroll in the ring's loop.",
-    ),
+    click.option("--unroll", help="Comma-separated numbers of rounds to unroll in the ring's loop. [default: 1]"),
     click.option(
         "--mesh",
         "meshes",
@@ -138,31 +142,18 @@ EFFORT = (
         help="How numbers are obtained; auto takes the strongest method that fits the budget.",
     ),
     *FLAGS,
-    click.option(
-        "--compile-timeout",
-        default=DEFAULT.compile_timeout,
-        show_default=True,
-        help="Time limit for compiling one plan.",
-    ),
-    click.option(
-        "--cache/--no-cache", default=DEFAULT.cache, help="Use results of earlier compilations that are on disk."
-    ),
-    click.option(
-        "--time-budget", default=DEFAULT.time_budget, show_default=True, help="Time for all measurements: 90s, 3m, 1h."
-    ),
+    click.option("--compile-timeout", help=f"Time limit for compiling one plan. [default: {DEFAULT_COMPILE_TIMEOUT}]"),
+    click.option("--cache/--no-cache", default=None, help="Use compilations that are on disk. [default: --cache]"),
+    click.option("--time-budget", help=f"Time for all measurements: 90s, 3m, 1h. [default: {DEFAULT_BUDGET}]"),
     click.option(
         "--min-samples",
         type=click.IntRange(1, MAX_SAMPLES),
-        default=DEFAULT.min_samples,
-        show_default=True,
-        help="Minimum number of samples per plan.",
+        help=f"Minimum number of samples per plan. [default: {DEFAULT_MIN_SAMPLES}]",
     ),
     click.option(
         "--warmup",
         type=click.IntRange(1),
-        default=DEFAULT.warmup,
-        show_default=True,
-        help="Warm-up runs per plan before sampling starts.",
+        help=f"Warm-up runs per plan before sampling starts. [default: {DEFAULT_WARMUP}]",
     ),
 )
 HOSTS = (

@@ -101,14 +101,12 @@ def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWrit
     from stripectl.results.environment import environment
     from stripectl.results.history import History
     from stripectl.runner.open_run import open_run
-    from stripectl.workers.hosts import host_differences
 
     if output.history:
         History(output.history).check_writable()
     around = environment()
     if cluster := cluster_here():
         around["hosts"] = [each.place for each in cluster.facts]
-        around["warnings"] += host_differences(cluster.facts)
     command = shlex.join(["stripectl", *sys.argv[1:]])
     with open_run(command, around, output.output, resume=output.resume, by=by, warn=show_warning) as kept:
         yield kept
@@ -130,12 +128,14 @@ def finish(
     from stripectl.analysis.recommendation import recommend
     from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
     from stripectl.results.noise import noise_warnings
+    from stripectl.workers.hosts import host_differences
 
     run, page = kept.run, kept.folder / REPORT
-    if not run.environment["devices"]:  # nothing was timed, so differences of hosts do not matter
-        run.environment["warnings"] = list[str]()
+    cluster = cluster_here()
+    if cluster and run.environment["devices"]:  # something was timed, so differences of hosts matter
+        run.environment["warnings"] += host_differences(cluster.facts)
     found = run.recommendation = recommend(run)
-    if found and (cluster := cluster_here()):
+    if found and cluster:
         cluster.recommended = str(found.plan)
     unsaved = [kept.rescue()]
     if output.as_json:

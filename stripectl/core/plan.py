@@ -2,7 +2,8 @@
 
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
-Plans print and parse; omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it
+Plans print and parse. A text may omit the layout and the kernel, which are then still to be chosen
+(`simulate.defaults`); omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it
 differs from the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` apply only to a training step. `chunk`
 is the number of a device's rows that feed-forward and loss compute at once; `remat` names the values that are kept for
 the backward pass; `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a model
@@ -18,9 +19,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypedDict, cast
 
-from stripectl.core.kernel import Kernel, kernels
-from stripectl.core.layout import Layout, Tile, layouts
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile, layouts
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
@@ -55,10 +57,11 @@ NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is
 @dataclass(frozen=True)
 class Softmax:
     """The computation of a hybrid model's softmax layers, on the mesh of its linear layers. `layout` is None where they
-    share the linear layers' layout; with another layout, hidden states move between layers of the two kinds."""
+    share the linear layers' layout; with another layout, hidden states move between layers of the two kinds. `kernel`
+    is empty where it is still to be chosen."""
 
     scheme: str
-    kernel: str
+    kernel: str = ""
     tile: Tile | None = None
     backward: Tile | None = None
     layout: str | None = None
@@ -70,13 +73,13 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Plan:
-    """`mesh` holds the axes with more than one device, in the order of AXES; None is a mesh that is still to be chosen.
-    `tile` None is the kernel's default, `backward` None the tile of the forward pass, `chunk` None the largest divisor
-    of a shard's rows up to DEFAULT_CHUNK, and `chunk` 0 all rows."""
+    """`layout` and `kernel` are empty, and `mesh` and `tile` None, where they are still to be chosen. `mesh` holds the
+    axes with more than one device, in the order of AXES. `backward` None is the tile of the forward pass, `chunk` None
+    the largest divisor of a shard's rows up to DEFAULT_CHUNK, and `chunk` 0 all rows."""
 
     scheme: str
-    layout: str
-    kernel: str
+    layout: str = ""
+    kernel: str = ""
     mesh: tuple[tuple[str, int], ...] | None = None
     tile: Tile | None = None
     unroll: int = 1  # rounds per iteration of a rolled loop; with all rounds in one iteration no loop is left
@@ -104,7 +107,8 @@ class Plan:
         options += [f"{key}={value}" for key in WORD_OPTIONS if (value := getattr(self, key)) != WORD_OPTIONS[key][0]]
         if self.softmax:
             options.append(f"softmax={self.softmax}")
-        return f"{self.scheme}/{self.layout}/{self.kernel}" + ("@" + ",".join(options) if options else "")
+        names = "/".join(filter(None, [self.scheme, self.layout, self.kernel]))
+        return names + ("@" + ",".join(options) if options else "")
 
     @property
     def axes(self) -> dict[str, int]:
@@ -142,14 +146,14 @@ class Plan:
         return () if self.zero == "0" else STORED_AXES
 
     def for_attention(self, family: str) -> "Plan":
-        """The plan of a hybrid model's layers that this family of kernels computes. Where the plan does not name
-        softmax layers, they use its own scheme if that supports them, else HYBRID_SOFTMAX_SCHEME, and its kernel if
-        that is a softmax kernel."""
-        linear = kernels[self.kernel].attention == "linear"
+        """The plan of a hybrid model's layers that this family of kernels computes; its kernel is still to be chosen
+        where the plan names a kernel of the other family only. Where the plan does not name softmax layers, they use
+        its own scheme if that supports them, else HYBRID_SOFTMAX_SCHEME."""
+        linear = bool(self.kernel) and kernels[self.kernel].attention == "linear"
         if family != "softmax":
-            return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[family], softmax=None)
+            return replace(self, kernel=self.kernel if linear else "", softmax=None)
         scheme = HYBRID_SOFTMAX_SCHEME if schemes[self.scheme].sends_states else self.scheme
-        usual = Softmax(scheme, DEFAULT_KERNELS[schemes[scheme].kernel_families[0]] if linear else self.kernel)
+        usual = Softmax(scheme, "" if linear else self.kernel)
         said = self.softmax or usual
         parts = self.parts if said.scheme == self.scheme else 1
         own = vars(said) | {"layout": said.layout or self.layout}
@@ -245,17 +249,56 @@ def parse_softmax(text: str) -> Softmax:
     """
     name, *rest = text.split("/")
     scheme: Scheme = schemes[name]
-    layout = rest.pop(0) if rest and rest[0] in layouts.names() else None
-    kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernel_families[0]]]
-    if kernel.attention == "linear" or len(rest) > 3:
+    layout, kernel = layout_and_kernel(rest)
+    if len(rest) > 2 or scheme.sends_states or (kernel and kernels[kernel].attention == "linear"):
         raise BadInput(f"softmax={text} does not describe softmax layers. Write softmax=all_gather/xla/512x1024.")
-    tile, backward = [*map(parse_tile, rest[1:]), None, None][:2]
-    return Softmax(scheme.name, kernel.name, tile, backward if backward != tile else None, layout)
+    tile, backward = [*map(parse_tile, rest), None, None][:2]
+    return Softmax(scheme.name, kernel, tile, backward if backward != tile else None, layout or None)
+
+
+def layout_and_kernel(names: list[str]) -> tuple[str, str]:
+    """The layout and the kernel at the beginning of names, which are removed there; empty where they are omitted.
+
+    Raises:
+        BadInput: the first name is neither a layout, a kernel nor a tile.
+    """
+    layout = names.pop(0) if names and names[0] in layouts.names() else ""
+    kernel = names.pop(0) if names and not names[0][:1].isdigit() else ""
+    if kernel and kernel not in kernels.names():
+        raise unknown_name("kernel" if layout else "layout or kernel", kernel, (*layouts.names(), *kernels.names()))
+    return layout, kernels[kernel].name if kernel else ""
 
 
 @functools.lru_cache(2**14)
 def parse_plan(text: str) -> Plan:
-    """A plan from its printed form; layout and kernel may be omitted (`ring@ring=4`).
+    """A plan from its printed form. Layout and kernel may be omitted (`ring@ring=4`).
+
+    Raises:
+        BadInput: not a plan, or a scheme, layout, kernel, axis or option is unknown.
+    """
+    return Plan(**plan_parts(text))
+
+
+class PlanParts(TypedDict, total=False):
+    """Some fields of a `Plan`."""
+
+    scheme: str
+    layout: str
+    kernel: str
+    mesh: tuple[tuple[str, int], ...]
+    tile: Tile
+    unroll: int
+    chunk: int
+    remat: str
+    zero: str
+    states: str
+    backward: Tile
+    parts: int
+    softmax: Softmax
+
+
+def plan_parts(text: str) -> PlanParts:
+    """The parts of a plan that a text names.
 
     Raises:
         BadInput: not a plan, or a scheme, layout, kernel, axis or option is unknown.
@@ -264,32 +307,45 @@ def parse_plan(text: str) -> Plan:
     parts = names.split("/")
     if len(parts) > 3 or not all(re.fullmatch(r"\w+", part) for part in parts):
         raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
-    scheme: Scheme = schemes[parts[0]]
-    layout: Layout = layouts[parts[1] if len(parts) > 1 else scheme.default_layout]
-    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else DEFAULT_KERNELS[scheme.kernel_families[0]]]
-    axes, seen = dict[str, int](), set[str]()
-    plan = Plan(scheme.name, layout.name, kernel.name)
+    scheme: Scheme = schemes[parts.pop(0)]
+    layout, kernel = layout_and_kernel(parts)
+    if parts:
+        raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
+    found = {"scheme": scheme.name, "layout": layout, "kernel": kernel}
+    named: dict[str, object] = {name: value for name, value in found.items() if value}
+    axes = dict[str, int]()
     for option in filter(None, options.split(",")):
-        key, equals, value = option.partition("=")
-        if key in seen:
+        key, value = parse_option(option, text)
+        if key in axes or key in named:
             raise BadInput(f"{option!r} occurs twice in the plan {text!r}.")
-        if key in (*TILE_OPTIONS, *WORD_OPTIONS, "softmax"):
-            plan = replace(plan, **{key: _option_value(key, value)})
-        elif not equals or not re.fullmatch(r"\d{1,6}", value):
-            raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
-        elif int(value) < NUMBER_OPTIONS.get(key, 0):
-            raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBER_OPTIONS[key]}.")
-        elif key in NUMBER_OPTIONS:
-            plan = replace(plan, **{key: int(value)})
-        elif key not in AXES:
-            raise unknown_name(
-                "axis or option in the plan:", key, (*AXES, *TILE_OPTIONS, *NUMBER_OPTIONS, *WORD_OPTIONS, "softmax")
-            )
+        if key in AXES:
+            axes[key] = cast(int, value)
         else:
-            axes[key] = int(value)
-        seen.add(key)
-    own = plan.backward if plan.backward != plan.tile else None
-    return replace(plan, mesh=make_mesh(axes) if axes or not scheme.axes else None, backward=own)
+            named[key] = value
+    if axes or not scheme.axes:
+        named["mesh"] = make_mesh(axes)
+    if named.get("backward") == named.get("tile"):
+        named.pop("backward", None)
+    return cast(PlanParts, named)
+
+
+def parse_option(option: str, text: str) -> tuple[str, object]:
+    """(name, value) of an option or an axis of the plan `text`.
+
+    Raises:
+        BadInput: not an option.
+    """
+    key, equals, value = option.partition("=")
+    if key in (*TILE_OPTIONS, *WORD_OPTIONS, "softmax"):
+        return key, _option_value(key, value)
+    if not equals or not re.fullmatch(r"\d{1,6}", value):
+        raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
+    if key not in (*AXES, *NUMBER_OPTIONS):
+        known = (*AXES, *TILE_OPTIONS, *NUMBER_OPTIONS, *WORD_OPTIONS, "softmax")
+        raise unknown_name("axis or option in the plan:", key, known)
+    if int(value) < NUMBER_OPTIONS.get(key, 0):
+        raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBER_OPTIONS[key]}.")
+    return key, int(value)
 
 
 def _option_value(key: str, text: str) -> Tile | Softmax | str:

@@ -42,6 +42,11 @@ def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
     if plan.softmax and len(alike) == 1:
         yield f"softmax=... applies only to models with linear and softmax layers. Omit softmax={plan.softmax}."
     names = [each.plan.scheme for each in alike]
+    if plan.remat == "attention" and all(schemes[name].backward is None for name in names):
+        yield (
+            f"remat=attention has no effect on {' and '.join(names)}, because only a scheme with its own backward pass "
+            "keeps the output of attention. Try remat=full, or --scheme ring."
+        )
     if len({schemes[name].row_axes for name in names}) > 1:
         usual = replace(plan, softmax=None).for_attention("softmax").scheme
         yield f"{' and '.join(names)} shard hidden states differently. Try softmax={usual}."

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.core.defaults import with_tile
+from stripectl.core.defaults import usual_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
@@ -43,7 +43,7 @@ def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
         piece += divisor
     small = cut_workload(workload, plan, pieces * piece)
     if kernel.keeps_all_scores:
-        return small, with_tile(replace(plan, tile=None), small, "cpu")
+        return small, replace(plan, tile=usual_tile(plan, small, "cpu"))
     assert plan.tile is not None
     backward = plan.backward or plan.tile
     shrink = min(1.0, piece / 2 / max(*plan.tile.sides, *backward.sides))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, Plan, make_mesh
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
@@ -15,6 +16,7 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Usage
+from stripectl.simulate.defaults import with_names
 from stripectl.util.files import Catalogue
 
 NEAREST = ("ring", "all_gather", "usp", "ulysses")  # schemes that frameworks have, in the order of the offers
@@ -90,8 +92,17 @@ def _alternatives(job: Job) -> Iterator[Plan]:
         for layout in dict.fromkeys((plan.layout, *LAYOUTS)):
             for mesh in _meshes(scheme, plan, over):
                 near = Plan(scheme, layout, plan.kernel, make_mesh({**others, **mesh}))
-                if near.mesh and why_unsupported(near, job.work, job.kind) is None:
+                if near.mesh and can_compute(near, job):
                     yield near
+
+
+def can_compute(plan: Plan, job: Job) -> bool:
+    """Whether a plan, with its kernels named, can compute the workload of a job on its machine."""
+    if machine := job.target.machine:
+        plan = with_names(plan, job.work, machine)
+    return all(each.kernel for _, _, each in layer_groups(job.work, plan)) and not why_unsupported(
+        plan, job.work, job.kind
+    )
 
 
 def _meshes(scheme: str, plan: Plan, over: int) -> Iterator[dict[str, int]]:

@@ -8,7 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -60,9 +60,10 @@ class Hardware:
     aliases: tuple[str, ...]
     overlaps: bool  # whether collectives run while the device computes
     kernel: str  # the kernel that its users have
-    compiler: Mapping[str, float | str]  # what a GPU's compiler needs to know about a device that is absent
-    figures: Mapping[str, float]
-    sources: Mapping[str, str]
+    # What a GPU's compiler needs to know about a device that is absent.
+    compiler: Mapping[str, float | str] = field(hash=False)
+    figures: Mapping[str, float] = field(hash=False)
+    sources: Mapping[str, str] = field(hash=False)
 
     @property
     def cores(self) -> int:
@@ -257,6 +258,16 @@ def named_by_device(device_kind: str) -> Hardware | None:
         if device_kind in hardware.device_kinds:
             return hardware
     return None
+
+
+def hardware_of_device(device_kind: str, platform: str) -> Hardware:
+    """The machine of a device, by JAX's names for it and for its platform (`cpu`, `gpu`, `tpu`); without figures where
+    no profile has the device."""
+    if platform == "cpu":
+        return Hardware.load(platform)
+    return named_by_device(device_kind) or Hardware.from_mapping(
+        Path(device_kind), {"name": platform, "kind": platform}
+    )
 
 
 def min_hiding_rows(

@@ -161,6 +161,12 @@ class TargetName:
         return f"{several}{self.hardware}" + (f":{format_shape(self.shape)}" if self.shape else "")
 
     @property
+    def machine(self) -> Hardware | None:
+        """The machine that ships and whose tables its hardware takes; None where there is no such machine. Its figures
+        may differ from the hardware's."""
+        return Hardware.load(self.hardware) if self.hardware in hardware_names() else None
+
+    @property
     def kind(self) -> str:
         """The kind of its hardware; CPU where the hardware has no profile."""
         return Hardware.load(self.hardware).kind if self.hardware in hardware_names() else "cpu"

@@ -1,7 +1,6 @@
 """The local devices of a target, and the times that were measured on them."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from stripectl.compile.toolchain import TOOLCHAINS
@@ -11,7 +10,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import MeshPlacement, place_mesh
-from stripectl.hardware.profile import Hardware, named_by_device
+from stripectl.hardware.profile import Hardware, hardware_of_device
 from stripectl.hardware.target import Target, parse_target, target_of
 from stripectl.results.devices import DeviceGroup
 from stripectl.results.environment import cores
@@ -109,8 +108,7 @@ class DevicePool:
             self.discovered[:] = before
             here = 2 ** (self.cores.bit_length() - 1)  # a power of two divides usual sequence lengths
             return LocalTarget(Target(profile or Hardware.load("cpu"), (max(DEFAULT_RING_DEVICES, here),)), here, here)
-        bare = {"name": found.platform, "kind": found.platform}
-        known = profile or named_by_device(found.kind) or Hardware.from_mapping(Path(found.kind), bare)
+        known = profile or hardware_of_device(found.kind, found.platform)
         devices = found.count if found.count > 1 else DEFAULT_RING_DEVICES
         return LocalTarget(target_of(known, devices), found.count)
 

@@ -45,9 +45,11 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence for the reader of the table."""
+    """A sentence for the reader of the table. It `warns` where the run is not what the user may expect; the run then
+    keeps it among its warnings."""
 
     text: str
+    warns: bool = False
 
 
 Event = DevicesFound | Partial | Final | SearchResult | Notice

@@ -48,8 +48,9 @@ class RunWriter:
                 known += [each for group in devices if (each := group.to_json()) not in known]
             case SearchResult(table):
                 self.run.searches = table.replacing(self.run.searches)
-            case Notice():
-                pass
+            case Notice(text, warns):
+                known = self.run.environment["warnings"]
+                known += [text] if warns and text not in known else []
 
     def add(self, m: Measurement) -> None:
         """Keep a finished measurement, or the current state of an unfinished one."""

@@ -19,6 +19,7 @@ from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one, with_devices_found
 from stripectl.runner.cases import already_measured, bench_cases, compiling, one_device
+from stripectl.runner.effort import bench_methods, unused_effort
 from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
@@ -48,6 +49,7 @@ def run_request(request: Request, backends: Backends, say: Say) -> Iterator[Even
     """As `bench`, on backends that are ready."""
     deadline = time.monotonic() + request.sampling.budget_s
     request = resolve(request, backends)
+    yield from unused_effort(request, bench_methods(request, backends.place))
     if request.find_max_length:
         yield from run_max_length(request, backends)
         return

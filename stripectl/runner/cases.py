@@ -7,7 +7,7 @@ from dataclasses import replace
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS
-from stripectl.core.plan import DEFAULT_KERNELS, Plan
+from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import Target
@@ -16,6 +16,7 @@ from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.case import Case
 from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
 from stripectl.runner.request import Request, make_case
+from stripectl.simulate.defaults import with_names
 from stripectl.util.progress import Say, quiet
 
 PROGRESS_PLANS = 256  # between two progress messages
@@ -44,7 +45,8 @@ def asked_plans(request: Request, place: LocalTarget) -> list[tuple[Workload, Pl
         for workload in request.workloads
         for plan in request.plans
         for meshed in request.with_meshes(plan, place)
-        for each in request.with_tiles(request.with_mesh_and_kernel(meshed, workload, place), workload, place)
+        for named in [with_names(meshed, workload, place.target.hardware, place.target.devices)]
+        for each in request.with_tiles(named, workload, place)
         for flags in request.flags
     )
     found = list(itertools.islice(every, most + 1))
@@ -54,8 +56,8 @@ def asked_plans(request: Request, place: LocalTarget) -> list[tuple[Workload, Pl
 
 
 def one_device(request: Request, place: LocalTarget, wanted: Sequence[Case]) -> list[Case]:
-    """The single-device flash-style baseline of every workload and set of flags: with the kernel and tiles of its first
-    plan, where that has tiles."""
+    """The single-device flash-style baseline of every workload and set of flags: with the kernel of its first plan,
+    where that has tiles, and with its own default tiles unless the user named tiles."""
     found = list[Case]()
     for workload, flags in itertools.product(request.workloads, request.flags):
         alike = (case for case in wanted if case.workload == workload and (case.flags or {}) == flags)
@@ -64,9 +66,10 @@ def one_device(request: Request, place: LocalTarget, wanted: Sequence[Case]) -> 
             continue
         own, alone = first.plan, replace(place, target=Target(place.target.hardware, (1,)))
         name = "pass_kv" if workload.query_len else "memory_efficient" if workload.gated else "ring"
-        plan = Plan(name, "contiguous", DEFAULT_KERNELS[workload.kernel_family], mesh=())
+        plan = Plan(name, "contiguous", mesh=())
         if not kernels[own.kernel].keeps_all_scores:
-            plan = replace(plan, kernel=own.kernel, tile=own.tile, backward=own.backward)
+            tiles = {"tile": own.tile, "backward": own.backward} if any(each.tile for each in request.plans) else {}
+            plan = replace(plan, kernel=own.kernel, **tiles)
         found.append(make_case(workload, plan, flags, alone, first.method))
     return found
 

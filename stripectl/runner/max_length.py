@@ -7,13 +7,12 @@ answer is a length that fits while the next step is refused.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import MIN_TILE_ROWS, kernels
-from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
@@ -25,18 +24,22 @@ from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_refused
+from stripectl.simulate.default_tiles import with_tile
+from stripectl.simulate.defaults import with_names
 
+LONG_ROWS, LONG_LEN = 2**15, 2**24  # of a device, and of a sequence, for which tiles are chosen
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where they are known
 
 
-def with_default_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
-    """The plan with its kernels' own tiles, as for a long sequence. A plan without tiles gets tiles for each length."""
-
-    def tiled(plan: Plan) -> Plan:
-        kernel = kernels[plan.kernel]
-        return plan if plan.tile or kernel.keeps_all_scores else replace(plan, tile=kernel.default_tile(kind))
-
-    return join_plans([tiled(each) for _, _, each in layer_groups(workload, plan)])
+def with_long_tiles(plan: Plan, workload: Workload, place: LocalTarget, flags: Mapping[str, str]) -> Plan:
+    """The plan with its parts named, and with the default tiles of a long sequence, because each length that is tried
+    must hold whole tiles. A kernel that keeps all scores has another tile for each length."""
+    hardware, devices = place.target.hardware, place.target.devices
+    long = replace(workload, seq_len=min(LONG_LEN, LONG_ROWS * devices))
+    named = with_names(plan, long, hardware, devices)
+    if any(kernels[each.kernel].keeps_all_scores for _, _, each in layer_groups(workload, named)):
+        return named
+    return named if why_refused(named, long, hardware) else with_tile(named, long, hardware, flags)
 
 
 def length_step(plan: Plan, workload: Workload) -> int:
@@ -51,11 +54,9 @@ def length_step(plan: Plan, workload: Workload) -> int:
 
 def max_length_cases(request: Request, place: LocalTarget) -> list[Case]:
     """One case per pass, plan and set of flags, with the shortest sequence that fills the devices."""
-    found, kind = list[Case](), place.target.hardware.kind
+    found = list[Case]()
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        usual = with_default_tile(request.with_mesh_and_kernel(plan, workload, place), workload, kind)
-        shorter = replace(workload, seq_len=length_step(usual, workload))
-        meshed = with_default_tile(request.with_mesh_and_kernel(plan, shorter, place), workload, kind)
+        meshed = with_long_tiles(plan, workload, place, flags)
         shortest = replace(workload, seq_len=length_step(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
         case = Case(workload=shortest, plan=meshed, target=place.target.name, method=method, flags=flags or None)
@@ -70,7 +71,7 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
     for case in max_length_cases(request, place):
 
         def asked(backend: Backend, longer: Workload, case: Case = case) -> Measurement:
-            full = replace(case, workload=longer, plan=with_tile(case.plan, longer, place.target.hardware.kind))
+            full = replace(case, workload=longer, plan=with_tile(case.plan, longer, place.target.hardware))
             (found,) = finals(backend.run([full]))
             return found
 

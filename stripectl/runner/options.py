@@ -10,9 +10,11 @@ from stripectl.core.method import MethodChoice
 RUNS = Path("stripectl-runs")  # the default folder of runs
 REPORT = "report.html"  # in the folder of a run
 DEFAULT_LEN = "256k"
+DEFAULT_BUDGET, DEFAULT_MIN_SAMPLES, DEFAULT_WARMUP, DEFAULT_COMPILE_TIMEOUT = "3m", 5, 1, "10m"
 TRACE_TIME_BUDGET, TRACE_MIN_SAMPLES = "10s", 3  # of a plan that is profiled
 DEFAULT_BATCH, DEFAULT_MASK = 1, "causal"
 SIZE_OPTIONS = ("seqlen", "model", "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim")
+EFFORT_OPTIONS = ("time_budget", "min_samples", "warmup", "compile_timeout", "cache", "refine")
 Unset: TypeAlias = None  # of an option that the user did not name
 
 
@@ -62,21 +64,26 @@ class RequestOptions(WorkloadOptions):
 
     plans: Sequence[str] = ()
     scheme: str | Unset = None
-    layout: str = "all"
+    layout: str | Unset = None
     kernel: str | Unset = None
     tile: str | Unset = None
-    unroll: str = "1"
+    unroll: str | Unset = None
     meshes: Sequence[str] = ()
     target: str = "local"
     hardware: str | Unset = None
     method: MethodChoice = "auto"
     xla_flags: Sequence[str] = ()
-    compile_timeout: str = "10m"
-    cache: bool = True
-    time_budget: str = "3m"
-    min_samples: int = 5
-    warmup: int = 1
+    compile_timeout: str | Unset = None
+    cache: bool | Unset = None
+    time_budget: str | Unset = None
+    min_samples: int | Unset = None
+    warmup: int | Unset = None
     refine: int | Unset = None
+
+    @property
+    def named_effort(self) -> tuple[str, ...]:
+        """The options of effort that the user named."""
+        return tuple(name for name in EFFORT_OPTIONS if getattr(self, name) is not None)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RequestOptions":

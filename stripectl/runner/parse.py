@@ -1,29 +1,15 @@
 """The meaning of options: strings become workloads, plans and requests here."""
 
-import itertools
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stripectl.core.layout import MASKS
-from stripectl.core.layout_switch import BASE
-from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR, kernel_family
+from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR
 from stripectl.core.model_config import MODEL_SIZES, Model
-from stripectl.core.plan import (
-    DEFAULT_KERNELS,
-    HYBRID_SOFTMAX_SCHEME,
-    Plan,
-    Softmax,
-    kernels,
-    layouts,
-    parse_mesh,
-    parse_plan,
-    parse_tile,
-    schemes,
-)
-from stripectl.core.scheme import Scheme
+from stripectl.core.plan import parse_plan
+from stripectl.core.scheme import schemes
 from stripectl.core.workload import (
     ATTENTION_PASSES,
     DTYPES,
@@ -39,20 +25,21 @@ from stripectl.core.workload import (
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.sampler import SamplingOptions
-from stripectl.results.schema import MAX_ASKED_PLANS
+from stripectl.runner.names import ALL, check_count, expand_grid, parse_duration, parse_names
 from stripectl.runner.options import (
     DEFAULT_BATCH,
+    DEFAULT_BUDGET,
+    DEFAULT_COMPILE_TIMEOUT,
     DEFAULT_LEN,
     DEFAULT_MASK,
+    DEFAULT_MIN_SAMPLES,
+    DEFAULT_WARMUP,
     TRACE_MIN_SAMPLES,
     TRACE_TIME_BUDGET,
     RequestOptions,
 )
+from stripectl.runner.plan_options import AUTO, check_parts_are_used, parse_plans
 from stripectl.runner.request import Request
-from stripectl.util.files import unknown_name
-
-ALL = "all"
-MAX_DURATION_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
 
 
 @dataclass(frozen=True)
@@ -74,37 +61,34 @@ def parse_request(options: RequestOptions) -> Request:
         raise BadInput("--seqlen max needs one tile per plan. Omit --tile all, or name a tile.")
     linear = parse_linear(options)
     workloads = parse_workloads(options, linear)
-    plans, every_mesh = parse_plans(options, linear)
+    plans = parse_plans(options, linear)
     flags = parse_flags(options.xla_flags)
     check_count(len(workloads) * len(plans) * len(flags))
+    check_parts_are_used(plans, workloads)
     return Request(
         workloads=workloads,
         plans=plans,
-        default_kernel=options.kernel is None and not options.plans,
         target=options.target,
         hardware=parse_hardware(options.hardware),
         method=options.method,
         default_dtype=options.dtype is None,
         flags=flags,
         find_max_length=longest,
-        every_mesh=every_mesh,
+        every_mesh=AUTO in options.meshes,
         every_tile=every_tile,
         refine_count=options.refine or Request.refine_count,
-        use_cache=options.cache,
+        use_cache=options.cache is not False,
         sampling=parse_effort(options),
+        named_effort=options.named_effort,
+        names_plans=bool(options.plans),
     )
 
 
 def parse_trace(options: RequestOptions, plan: str) -> Request:
     """The request that measures one plan, to be profiled."""
-    own = replace(
-        options,
-        plans=(plan,),
-        method="measured",
-        time_budget=TRACE_TIME_BUDGET,
-        min_samples=TRACE_MIN_SAMPLES,
-    )
-    return replace(parse_request(own), baseline=False, default_size=not options.has_size)
+    asked = parse_request(replace(options, plans=(plan,), method="measured"))
+    sampling = replace(asked.sampling, budget_s=parse_duration(TRACE_TIME_BUDGET), min_samples=TRACE_MIN_SAMPLES)
+    return replace(asked, sampling=sampling, baseline=False, default_size=not options.has_size)
 
 
 def parse_linear(options: RequestOptions) -> dict[str, str]:
@@ -123,10 +107,10 @@ def parse_linear(options: RequestOptions) -> dict[str, str]:
 def parse_effort(options: RequestOptions) -> SamplingOptions:
     """The sampling options."""
     return SamplingOptions(
-        budget_s=parse_duration(options.time_budget),
-        min_samples=options.min_samples,
-        warmup=options.warmup,
-        compile_timeout_s=parse_duration(options.compile_timeout),
+        budget_s=parse_duration(options.time_budget or DEFAULT_BUDGET),
+        min_samples=options.min_samples or DEFAULT_MIN_SAMPLES,
+        warmup=options.warmup or DEFAULT_WARMUP,
+        compile_timeout_s=parse_duration(options.compile_timeout or DEFAULT_COMPILE_TIMEOUT),
     )
 
 
@@ -152,53 +136,6 @@ def parse_heads(
     own_values = v_head_dim if v_head_dim is not None or head_dim is not None else named.v_head_dim
     of_keys = key_heads if key_heads is not None or heads is not None else named.key_heads
     return HeadShape(None, own, shared, head_dim if head_dim is not None else named.head_dim, own_values, of_keys)
-
-
-def expand_grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Every combination of the values of all axes."""
-    check_count(math.prod(map(len, axes)))
-    return itertools.product(*axes)
-
-
-def check_count(count: int) -> None:
-    """Check that a run can hold `count` measurements.
-
-    Raises:
-        BadInput: it cannot.
-    """
-    if count > MAX_ASKED_PLANS:
-        raise BadInput(
-            f"the options make a grid of {count:,} measurements, but one command runs at most {MAX_ASKED_PLANS:,}. "
-            f"Make the grid smaller."
-        )
-
-
-def parse_names(text: str, kind: str, known: Sequence[str]) -> list[str]:
-    """A comma-separated list of known names, or `all`.
-
-    Raises:
-        BadInput: an unknown name, with the nearest known names.
-    """
-    names = [name.strip() for name in text.split(",")]
-    if "all" in names:
-        return list(known)
-    for name in names:
-        if name not in known:
-            raise unknown_name(kind, name, known)
-    return list(dict.fromkeys(names))
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `3m`, `1h`, or a plain number.
-
-    Raises:
-        BadInput: not a duration, or longer than any wait.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if not 0 < seconds <= MAX_DURATION_S:
-        raise BadInput(f"{text!r} is not a duration of at most {MAX_DURATION_S // 3600} hours. Write 90s, 3m or 1h.")
-    return seconds
 
 
 def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[Workload]:
@@ -259,86 +196,6 @@ def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict
     model = Model.load(shape.model)
     sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, *own)}
     return sizes | ({"layers": layers} if layers else {})
-
-
-def parse_plans(options: RequestOptions, linear: Mapping[str, str]) -> tuple[list[Plan], bool]:
-    """(the plans named one by one, or the grid of the other options; whether plans without a mesh get every
-    mesh). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
-    of inference, or the others; without --kernel it is the scheme's own.
-
-    Raises:
-        BadInput: a value is unknown, or a mesh is named together with `auto`.
-    """
-    auto = "auto" in options.meshes
-    if auto and len(options.meshes) > 1:
-        raise BadInput("--mesh auto means every mesh. Omit the other meshes.")
-    if options.plans and options.scheme is not None:
-        raise BadInput("--plan names whole plans. Omit --scheme, or name the schemes in plans.")
-    if options.plans:
-        return list(dict.fromkeys(map(parse_plan, options.plans))), auto
-    attention, inference = linear.get("attention", ATTENTIONS[0]), bool(options.query_len)
-    hybrid, family = attention not in ATTENTIONS, kernel_family(attention, linear.get("recurrence", CONSTANT))
-    layout, kernel = options.layout, options.kernel
-    named = default_scheme(inference, family) if options.scheme is None else options.scheme
-    every = expand_grid(
-        scheme_names(named, inference, family),
-        [None] if auto else [parse_mesh(text) for text in options.meshes] or [None],
-        parse_names(kernel, "kernel", kernels.names()) if kernel else [""],
-        [parse_tile(text) for text in options.tile.split(",")] if options.tile and options.tile != ALL else [None],
-        parse_turns(options.unroll),
-        parse_names(layout, "layout", layouts.names()),
-    )
-    found = [
-        Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernel_families[0]], mesh, size, turns)
-        for name, mesh, computed, size, turns, laid in every
-        if layout != ALL or laid in usual_layouts(schemes[name], hybrid and family == "gated")
-        if kernel != ALL or kernels[computed].family in schemes[name].kernel_families
-    ]
-    return [each for plan in found for each in softmax_layouts(plan, hybrid and layout == ALL)], auto
-
-
-def usual_layouts(scheme: Scheme, several: bool) -> Sequence[str]:
-    """The layouts of a scheme that are worth trying: all of them, but of states only the contiguous one, unless
-    `several` says that a hybrid model's softmax layers may gain from another."""
-    return [BASE] if scheme.sends_states and not several else scheme.layouts or layouts.names()
-
-
-def softmax_layouts(plan: Plan, several: bool) -> list[Plan]:
-    """The plan. Where its scheme needs contiguous layers, `several` adds plans with every balanced layout for the
-    softmax layers of a hybrid model."""
-    if not several or not schemes[plan.scheme].sends_states or plan.layout != BASE:
-        return [plan]
-    others = [name for name in layouts.names() if name != plan.layout]
-    own = Softmax(HYBRID_SOFTMAX_SCHEME, DEFAULT_KERNELS["softmax"])
-    return [plan, *(replace(plan, softmax=replace(own, layout=name)) for name in others)]
-
-
-def default_scheme(inference: bool, family: str) -> str:
-    """The scheme where none is named: of a recurrence, a gather of maps."""
-    return "all" if inference else "lasp2" if family == "gated" else "ring"
-
-
-def scheme_names(text: str, inference: bool, family: str) -> list[str]:
-    """A comma-separated list of schemes, or all schemes of training, or of inference, that use this family of
-    kernels."""
-    names = parse_names(text, "scheme", schemes.names())
-    if "all" not in text.split(","):
-        return names
-    families = {"softmax", "scores"} if family == "softmax" else {family}
-    able = [name for name in names if families & {*schemes[name].kernel_families}]
-    return [name for name in able if (schemes[name].query_sharding != "all") == inference]
-
-
-def parse_turns(unroll: str) -> list[int]:
-    """A comma-separated list of rounds to unroll.
-
-    Raises:
-        BadInput: not such a list.
-    """
-    turns = [each.strip() for each in unroll.split(",")]
-    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", each) for each in turns):
-        raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
-    return list(map(int, turns))
 
 
 def parse_hardware(name: str | None) -> Hardware | None:

@@ -4,12 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from stripectl.core.defaults import tiles_for, with_mesh, with_tile
-from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.method import Method, MethodChoice
-from stripectl.core.plan import DEFAULT_KERNELS, Plan
-from stripectl.core.scheme import schemes
+from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
@@ -17,9 +13,11 @@ from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
-from stripectl.runner.core_memory import why_tile_exceeds_core
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
 from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
+from stripectl.simulate.core_memory import why_tile_exceeds_core
+from stripectl.simulate.default_tiles import tiles_for, with_tile
+from stripectl.simulate.defaults import with_names
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4
@@ -40,12 +38,13 @@ class Request:
     use_cache: bool = True  # use compilations that are on disk
     previous: Sequence[Measurement] = ()  # of a resumed run: not measured again
     default_dtype: bool = False  # no dtype was requested: float32 on CPU, otherwise as given
-    default_kernel: bool = False  # no kernel was requested: the usual kernel of the target
     default_size: bool = False  # no length or heads were requested: the small ring's on CPU, otherwise as given
     baseline: bool = True  # also run the single-device baseline
     every_mesh: bool = False  # instead of the default mesh, every mesh of the target's devices
     every_tile: bool = False  # instead of the default tile, every tile of the kernel, equal for both passes
     refine_count: int = DEFAULT_REFINE_COUNT  # plans among these that are compiled or measured
+    named_effort: Sequence[str] = ()  # options of effort that the user named
+    names_plans: bool = False  # the user named whole plans
 
     @cached_property
     def previous_by_key(self) -> dict[tuple[str, ...], Measurement]:
@@ -75,34 +74,10 @@ class Request:
 
     def with_tiles(self, plan: Plan, workload: Workload, place: LocalTarget) -> list[Plan]:
         """A plan on its mesh with every requested tile; a plan without a tile has the default tile."""
-        hardware = place.target.hardware
-        if not self.every_tile or plan.tile or why_refused(plan, workload, hardware, place.target.devices):
+        hardware, devices = place.target.hardware, place.target.devices
+        if not self.every_tile or plan.tile or why_refused(plan, workload, hardware, devices):
             return [plan]
-        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, hardware.kind)]
-
-    def with_mesh_and_kernel(self, plan: Plan, workload: Workload, place: LocalTarget) -> Plan:
-        """The plan with its mesh named. Without a requested kernel it gets the usual kernel of the target, unless only
-        the plan's own kernel can compute the workload."""
-        own = with_mesh(plan, place.target.devices)
-        if not self.default_kernel:
-            return own
-        return join_plans(
-            [self.with_default_kernel(each, alike, place) for _, alike, each in layer_groups(workload, own)]
-        )
-
-    @staticmethod
-    def with_default_kernel(own: Plan, workload: Workload, place: LocalTarget) -> Plan:
-        """The plan of equal layers with the usual kernel of the target, or of their family of kernels; if that cannot
-        compute them, with its fallback or the plan's own kernel."""
-        hardware = place.target.hardware
-        users, able = kernels[hardware.kernel], schemes[own.scheme].kernel_families
-        family = workload.kernel_family if workload.kernel_family in able else able[0]
-        own = replace(own, kernel=DEFAULT_KERNELS[family])
-        others = [each for each in map(kernels.__getitem__, kernels.names()) if each.family == family and each.fallback]
-        usual = [users] if users.family == family else others
-        names = [name for each in usual for name in (each.name, each.fallback or own.kernel)]
-        plans = [replace(own, kernel=name) for name in dict.fromkeys([*names, own.kernel])]
-        return next((each for each in plans if not why_refused(each, workload, hardware)), plans[0])
+        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, hardware)]
 
 
 def make_case(
@@ -114,13 +89,14 @@ def make_case(
     *,
     describe: bool = True,
 ) -> Case:
-    """The case of a plan with its mesh: with its tile named, or refused or failed with the reason. Its static facts
-    take as long as a simulation, which may `describe` it instead."""
+    """The case of a plan: with all its parts named, or refused or failed with the reason. Its static facts take as long
+    as a simulation, which may `describe` it instead."""
     hardware = place.target.hardware
+    plan = with_names(plan, workload, hardware, place.target.devices)
     reason = why_refused(plan, workload, hardware, place.target.devices) or why_scores_exceed_memory(
         workload, plan, hardware
     )
-    full = plan if reason else with_tile(plan, workload, hardware.kind)
+    full = plan if reason else with_tile(plan, workload, hardware, flags)
     reason = reason or why_tile_exceeds_core(full, workload, hardware, flags)
     case = Case(workload=workload, plan=full, target=place.target.name, method=method, flags=flags or None)
     if reason:

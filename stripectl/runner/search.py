@@ -14,7 +14,7 @@ from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.case import Case
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
-from stripectl.runner.static_facts import facts_of_counts
+from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled
 from stripectl.simulate.cost_model import CostModel
 from stripectl.simulate.simulation import GroupTimes, simulate_times
 from stripectl.simulate.step_memory import step_memory
@@ -87,6 +87,9 @@ def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> It
             reason = f"simulating this scheme failed: {type(error).__name__}: {error}"
             yield from ((case, replace(Measurement.of(case), status="failed", reason=reason)) for case, *_ in runnable)
             return
+    if reason := why_not_unrolled(first.plan, kinds[0].turns):
+        yield from ((case, replace(made, status="refused", reason=reason)) for case, made, _ in runnable)
+        return
     for at, (case, made, machines) in enumerate(runnable):
         made = made.with_facts(facts_of_counts(case, place.target.hardware, int(kinds[0].computed[at]), kinds[0].sent))
         yield case, _step(made, machines, kinds, at, place, devices) if step else _attention(made, kinds[0], at)

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.workload import STEP
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import LocalTarget
@@ -13,6 +12,7 @@ from stripectl.results.case import Case
 from stripectl.runner.backends import Backends, run_one_by_one
 from stripectl.runner.cases import already_measured, bench_cases
 from stripectl.runner.request import SMALL_HEADS, SMALL_LEN, Request
+from stripectl.simulate.defaults import with_defaults
 from stripectl.simulate.sensitivity import with_estimated_sensitivity
 from stripectl.util.progress import Say
 
@@ -63,8 +63,8 @@ def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int,
     passes = dict.fromkeys(workload.passes for workload in attention)
     cut = {"heads": groups * (first.heads // first.kv_heads), "kv_heads": groups, "batch": 1, "model": None}
     longest = replace(first, seq_len=SMALL_LEN, **cut)
-    meshed = [with_mesh(replace(plan, mesh=None), place.target.devices) for plan in request.plans]
-    plans = [with_tile(plan, longest, place.target.hardware.kind) for plan in meshed]
+    hardware, devices = place.target.hardware, place.target.devices
+    plans = [with_defaults(replace(plan, mesh=None), longest, hardware, devices) for plan in request.plans]
     workloads = [replace(first, seq_len=seq_len, passes=each, **cut) for each in passes]
     found = bench_cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place, say)
     return [case for case in found if case.is_ready]

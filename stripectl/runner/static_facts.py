@@ -30,14 +30,25 @@ SCORE_BYTES = 4
 
 
 def with_static_facts(case: Case, hardware: Hardware) -> Case:
-    """The case with its static facts; for a hybrid model the facts of its linear layers."""
+    """The case with its static facts, for a hybrid model the facts of its linear layers; or refused where its `unroll`
+    changes nothing."""
     _, workload, plan = layer_groups(case.workload, case.plan)[0]
     counted = simulate(workload, plan, COUNTING)
+    if reason := why_not_unrolled(plan, counted.turns):
+        return replace(case, status="refused", reason=reason)
     forward = [each for each in counted.rounds if each.passes == "forward"]
     computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
     facts = facts_of_counts(case, hardware, computed, counted.sent)
     tiles = replace(facts.tiles, per_round=tuple(zip(*whole_rounds(forward), strict=True)))
     return replace(case, facts=replace(facts, tiles=tiles))
+
+
+def why_not_unrolled(plan: Plan, turns: int) -> str | None:
+    """Why a plan whose longest loop has this number of iterations cannot be unrolled, or None."""
+    if plan.unroll == 1 or turns > 1:
+        return None
+    loop = "a loop of one round" if turns else "no loop of rounds"
+    return f"unroll={plan.unroll} has no effect because {plan.scheme} has {loop} on this mesh. Omit unroll."
 
 
 def facts_of_counts(case: Subject, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> StaticFacts:

@@ -18,9 +18,10 @@ from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.clocks import Gradients, SimulatedComm, each, latest, leaves
 from stripectl.simulate.cost_model import TileCost
 from stripectl.simulate.memory import TimedArray
+from stripectl.simulate.padding import ACCUMULATOR_BYTES, padding_traffic
 from stripectl.simulate.tile_counts import busiest_processors, count_round
 
-ACCUMULATOR_BYTES = SCORE_BYTES = 4
+SCORE_BYTES = 4
 VALUES = "values"  # a round of weighted values, whose scores had their own round
 
 
@@ -324,14 +325,11 @@ class SimulatedAttend:
         self.clocks.touch(moved[:, None])
 
     def _pad(self, passes: str, q: TimedArray, padded: np.ndarray, parts: int) -> None:
-        """The copies of a call that pads rows: its arguments are copied, and its float32 results too, once to be padded
-        and once without padding. `padded` says which plans pad."""
+        """The memory and the traffic of a call that pads rows; `padded` says which plans pad."""
         keys = 2 * q.elements * self.kv_heads // max(q.shape[HEADS], self.kv_heads) // parts
-        arguments, results = (1, 1) if passes == "forward" else (2, 1)  # of the size of the queries
-        held = (arguments * q.elements + keys) * self.itemsize + results * q.elements * ACCUMULATOR_BYTES
-        gradients = keys * ACCUMULATOR_BYTES if passes == "backward" else 0
-        self.clocks.ledger.beside(padded[:, 0] * (held + gradients))
-        self.clocks.touch(padded * 2 * (held + results * q.elements * ACCUMULATOR_BYTES + gradients))
+        traffic = padding_traffic(passes, q.elements, keys, self.itemsize)
+        self.clocks.ledger.beside(padded[:, 0] * traffic.held)
+        self.clocks.touch(padded * traffic.moved)
 
     def _in_waves(
         self, passes: str, cost: TileCost, q: TimedArray, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]

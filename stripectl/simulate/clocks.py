@@ -85,6 +85,7 @@ class SimulatedComm:
         self.passes = "forward"
         self.now = np.zeros((machine.plans, self.grid.size))
         self.in_loop = False  # inside a loop
+        self.turns = 0  # iterations of the longest loop
         self.received_bytes = 0  # bytes that hops have brought to a device
         self.transfers: Counter[tuple[str, int, int]] = Counter()
         self.along: Counter[tuple[str, str]] = Counter()
@@ -203,6 +204,7 @@ class SimulatedComm:
     def loop(self, first: int, last: int, body: Callable[[int, Any], Any], state: Any) -> Any:
         """A rolled loop copies the arrays that hops bring to the place where the next iteration reads them, and its
         state has its own memory: arguments are copied there, and no other initial value is kept in addition."""
+        self.turns = max(self.turns, last - first)
         if first < last:
             state, self.in_loop = each(self._carry, state), True
         for index in range(first, last):

@@ -192,14 +192,15 @@ def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
 
 def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
     """The inputs of a plan's costs, by pass."""
-    heads = Heads(workload.head_dim, workload.value_dim)
-    recurrence = workload.recurrence if workload.attention == "linear" else ""
-    kernel = kernels[plan.kernel]
-    return {
-        passes: CostKey(kernel.computes(passes), workload.dtype, heads, kernel.shortest_name(tile), recurrence)
-        for passes, tile in plan.tiles.items()
-        if passes == "forward" or workload.passes != "forward"
-    }
+    passes = (each for each in PASSES if each == "forward" or workload.passes != "forward")
+    return {each: cost_key_of(workload, plan, each) for each in passes}
+
+
+def cost_key_of(workload: Workload, plan: Plan, passes: str) -> CostKey:
+    """The inputs of a plan's costs in a pass."""
+    recurrence, kernel = workload.recurrence if workload.attention == "linear" else "", kernels[plan.kernel]
+    heads, tile = Heads(workload.head_dim, workload.value_dim), kernel.shortest_name(plan.tiles[passes])
+    return CostKey(kernel.computes(passes), workload.dtype, heads, tile, recurrence)
 
 
 def has_tile_costs(kernel: Kernel) -> bool:
@@ -207,14 +208,31 @@ def has_tile_costs(kernel: Kernel) -> bool:
     return kernel.family == "softmax" or bool(kernel.bundles)
 
 
-def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, PassCosts] | None:
-    """The costs of a plan from the table that ships for its machine; None where the table has no entry, or the profile
-    lacks the figure that turns entries into seconds."""
+def machine_table(hardware: Hardware, kernel: Kernel) -> CostTable | None:
+    """The table that ships for a machine; None where there is none, small programs do not show the costs of the
+    kernel's tiles, or the profile lacks the figure that turns entries into seconds."""
     ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
-    table = table_of(hardware.name) if ready and has_tile_costs(kernels[plan.kernel]) else None
+    return table_of(hardware.name) if ready and has_tile_costs(kernel) else None
+
+
+def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, PassCosts] | None:
+    """The costs of a plan from the table that ships for its machine; None where the table has no entry."""
+    table = machine_table(hardware, kernels[plan.kernel])
     found = {passes: table.costs(shape) if table else None for passes, shape in shapes_of(workload, plan).items()}
     known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
     return known if known and len(known) == len(found) else None
+
+
+def costs_of_tile(
+    hardware: Hardware, kernel: Kernel, shape: CostKey, passes: str, kv_heads: int, group: int
+) -> TileCost | None:
+    """The cost of a tile in a pass by the machine's table, on a device with `kv_heads` key/value heads that `group`
+    query heads each share; None without an entry."""
+    table = machine_table(hardware, kernel)
+    known = table and table.costs(shape._replace(tile=kernel.shortest_name(shape.tile)))
+    if not known or passes not in known.by_pass:
+        return None
+    return cost_of(known.by_pass[passes], kernel, passes, hardware, shape.dtype, kv_heads, group)
 
 
 def table_cost_model(

@@ -4,33 +4,40 @@ For each pair of sides only the cheapest third side of those in the table is wor
 only simulates tries every third side.
 """
 
-from stripectl.core.kernel import MAX_TILE_ROWS, kernels
+from dataclasses import replace
+
+from stripectl.core.kernel import MAX_TILE_ROWS, Kernel, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
-from stripectl.simulate.cost_tables import CostTable, table_of
+from stripectl.simulate.cost_entries import CostEntry, CostKey
+from stripectl.simulate.cost_tables import CostTable, cost_key_of, machine_table
 
 LARGEST = Tile(MAX_TILE_ROWS, MAX_TILE_ROWS)
 WORTH = 0.01  # of a cost: what another number than the usual must save
 
 
 def with_third_sides(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> list[Tile]:
-    """The tile with each third side in the table, cheapest first; the kernel's usual number comes first where no other
-    is clearly cheaper, and alone where the table does not tell third sides apart. A kernel that multiplies the keys of
-    a whole tile at once has no larger block of scores than those in the table."""
-    kernel, table = kernels[plan.kernel], table_of(hardware.name)
+    """`third_sides` of a tile of a plan's pass, by the table of its machine."""
+    kernel = kernels[plan.kernel]
+    table, bare = machine_table(hardware, kernel), replace(plan, tile=tile, backward=None)
+    masked = kernel.masks_all and not workload.window.sees_future
+    return third_sides(cost_key_of(workload, bare, passes), kernel, table, passes, masked=masked)
+
+
+def third_sides(shape: CostKey, kernel: Kernel, table: CostTable | None, passes: str, *, masked: bool) -> list[Tile]:
+    """The tile of a shape with each third side in the table, cheapest first; the kernel's usual number comes first
+    where no other is clearly cheaper, and alone where the table does not tell third sides apart. A kernel that
+    multiplies the keys of a whole tile at once has no larger block of scores than those in the table."""
+    tile = shape.tile
     if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
         return [tile]
-    heads = Heads(workload.head_dim, workload.value_dim)
-    shape = CostKey(kernel.computes(passes), workload.dtype, heads, tile)
     known = list(map(kernel.full_name, table.tiles(shape, passes)))
     most = max((each.scores_at_once for each in known), default=0)
     sides = {side for each in known if (side := each.block_kv_compute)}
     tried = (tile._replace(block_kv_compute=side) for side in sides if tile.block_kv % side == 0)
     others = {kernel.shortest_name(each) for each in tried if each.scores_at_once <= most} - {tile}
-    masked = kernel.masks_all and not workload.window.sees_future
     shapes = {each: shape._replace(tile=each) for each in others}
     costs = {each: cost for each, own in shapes.items() if (cost := cost_of_scores(table, own, passes, masked=masked))}
     usual = cost_of_scores(table, shape, passes, masked=masked)

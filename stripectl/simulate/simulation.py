@@ -29,7 +29,7 @@ from stripectl.simulate.memory import TimedArray
 class Simulation:
     """The result of a simulation: when the slowest device ended; every call of the kernel; a device's transfers by
     (opcode, elements, itemsize), its bytes by (axis, opcode), and the time of each transfer; the peak memory of a
-    device; and when memory was read and written outside of tiles."""
+    device; when memory was read and written outside of tiles; and the iterations of the longest loop."""
 
     seconds: float
     rounds: list[KernelCall]
@@ -38,6 +38,7 @@ class Simulation:
     peak_bytes: int
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    turns: int = 0
 
     @property
     def sent(self) -> dict[str, int]:
@@ -77,7 +78,14 @@ def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool 
         [(alone(start_s), alone(end_s)) for start_s, end_s in times] for times in (clocks.windows, clocks.touched)
     )
     return Simulation(
-        float(ends[0]), rounds, clocks.transfers, clocks.along, int(clocks.ledger.peak[0]), windows, touched
+        float(ends[0]),
+        rounds,
+        clocks.transfers,
+        clocks.along,
+        int(clocks.ledger.peak[0]),
+        windows,
+        touched,
+        clocks.turns,
     )
 
 
@@ -91,6 +99,7 @@ class GroupTimes(NamedTuple):
     forward_along: Counter[tuple[str, str]]
     peak_bytes: np.ndarray
     computed: np.ndarray  # tiles of the forward pass, of all heads and devices
+    turns: int  # iterations of the longest loop
 
     @property
     def sent(self) -> dict[str, int]:
@@ -116,7 +125,7 @@ def simulate_times(
     for each in run.attend.rounds_run:
         if each.passes == "forward":
             computed = computed + each.heads * np.broadcast_to(each.tiles.computed, clocks.now.shape).sum(-1)
-    return GroupTimes(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed)
+    return GroupTimes(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed, clocks.turns)
 
 
 class _Run(NamedTuple):

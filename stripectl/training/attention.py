@@ -13,7 +13,6 @@ import numpy as np
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.linear_attention import CONSTANT
@@ -24,6 +23,8 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.execute.attention import plan_attention
 from stripectl.execute.program import partition
+from stripectl.hardware.profile import Hardware, hardware_of_device
+from stripectl.simulate.defaults import with_defaults
 
 
 def sequence_parallel_attention(
@@ -51,8 +52,10 @@ def sequence_parallel_attention(
             positions in the plan's layout (`positions`).
         k_BTKH, v_BTKH: (batch, positions, kv_heads, head_dim); kv_heads divides heads. Values may have another head
             size, which the output then has too.
-        plan: a plan or its text, `ring/striped@ring=4,tensor=2`; without a mesh it takes the sizes of `mesh`, without a
-            tile the kernel's default.
+        plan: a plan or its text, `ring/striped@ring=4,tensor=2`. It names a layout wherever its scheme has several,
+            because the layout decides the order of the tokens that you pass. Without a mesh it takes the sizes of
+            `mesh`, without a kernel the kernel of the devices, and without a tile the fastest tile by the table of the
+            devices, as in `stripectl bench`.
         mesh: the mesh of the arrays: batch is sharded over its axes `data` and `fsdp`, positions over `ring` and the
             other axes of a sequence, heads over `tensor`. None: this is called inside your own shard_map over such
             axes, with one device's part of each array, and the plan names its mesh.
@@ -76,14 +79,18 @@ def sequence_parallel_attention(
     """
     plan, given = plan_on_mesh(plan, mesh), () if documents is None else (documents,)
     parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
-    kind, kept = (
-        mesh_platform(mesh),
-        {"attention": kernels[plan.kernel].attention, "decay": decay, "features": features, "recurrence": recurrence},
-    )
+    kept = {
+        "attention": attention_of_plan(plan, recurrence),
+        "decay": decay,
+        "features": features,
+        "recurrence": recurrence,
+    }
     work = workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts, bool(given), mask=mask, **kept)
-    if reason := why_unsupported(plan, work, kind):
+    hardware = mesh_hardware(mesh)
+    trains = schemes[plan.scheme].query_sharding == "all"  # then the caller may differentiate
+    plan = with_defaults(plan, replace(work, passes="forward-backward") if trains else work, hardware)
+    if reason := why_unsupported(plan, work, hardware.kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
-    plan = with_tile(plan, work, kind)
     attend = attention_inside_shard_map(plan, work) if mesh is None else on_mesh(plan, work, mesh)
     if [x.shape[3:] for x in gates] != [shape for _, _, shape, _ in work.kv_shapes[2:]]:
         names = ", ".join(work.gated.gate_shapes(1)) if work.gated else "no gates"
@@ -125,13 +132,13 @@ def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None =
 
 
 def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
-    """The plan with the mesh's sizes; with None the plan's own mesh, which must equal the mesh of the surrounding
-    shard_map.
+    """The plan with its layout and the mesh's sizes; with None the plan's own mesh, which must equal the mesh of the
+    surrounding shard_map.
 
     Raises:
-        BadInput: they differ, or neither has sizes.
+        BadInput: they differ, neither has sizes, or the plan omits a layout of which its scheme has several.
     """
-    plan = parse_plan(plan) if isinstance(plan, str) else plan
+    plan = with_layout(parse_plan(plan) if isinstance(plan, str) else plan)
     if mesh is None:
         if plan.mesh is None:
             raise BadInput(f"{plan} names no sizes and there is no mesh. Write {plan}@ring=4, or pass a mesh.")
@@ -149,9 +156,35 @@ def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
     return plan
 
 
-def mesh_platform(mesh: Mesh | AbstractMesh | None) -> str:
-    """The kind of hardware of a mesh: cpu, gpu or tpu."""
-    return mesh.devices.flat[0].platform if isinstance(mesh, Mesh) else jax.default_backend()
+def with_layout(plan: Plan) -> Plan:
+    """The plan with its layout.
+
+    Raises:
+        BadInput: it omits the layout, and its scheme has several. A default would compute something else than a caller
+            means whose tokens are in another order.
+    """
+    known = schemes[plan.scheme].layouts or layouts.names()
+    if plan.layout or len(known) == 1:
+        return replace(plan, layout=plan.layout or known[0])
+    raise BadInput(
+        f"cannot tell the order of the tokens because the plan {plan} names no layout. Write {plan.scheme}/"
+        f"{schemes[plan.scheme].default_layout} and order the tokens by stripectl.positions, or for tokens in the "
+        f"order of the text {plan.scheme}/contiguous."
+    )
+
+
+def attention_of_plan(plan: Plan, recurrence: str) -> str:
+    """The attention that a plan computes: of its kernel, else linear where its scheme sends states or a recurrence is
+    given, else softmax."""
+    if plan.kernel:
+        return kernels[plan.kernel].attention
+    return "linear" if recurrence != CONSTANT or schemes[plan.scheme].sends_states else "softmax"
+
+
+def mesh_hardware(mesh: Mesh | AbstractMesh | None) -> Hardware:
+    """The machine of a mesh, or of the local devices where the mesh names none."""
+    device = mesh.devices.flat[0] if isinstance(mesh, Mesh) else jax.devices()[0]
+    return hardware_of_device(device.device_kind, device.platform)
 
 
 def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept: Any) -> Workload:

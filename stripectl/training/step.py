@@ -19,7 +19,6 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.model_config import Model
@@ -28,7 +27,9 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.execute.program import compile_with, mesh_of, parameter_specs
-from stripectl.training.attention import mesh_platform, on_mesh, positions
+from stripectl.hardware.profile import hardware_of_device
+from stripectl.simulate.defaults import with_defaults
+from stripectl.training.attention import on_mesh, positions
 from stripectl.training.decoder import ROTARY_BASE, Attention, Decoder, rotation
 from stripectl.training.sharding import ParameterSharding, shardings
 
@@ -206,7 +207,7 @@ class Training:
         abstract = self.definition[1]
         state = State(abstract, jax.eval_shape(self.optimizer.init, abstract))
         lowered = self.step.lower(state, self.abstract_batch)
-        return compile_with(lowered, self.plan, flags or {}, mesh_platform(self.mesh))
+        return compile_with(lowered, self.plan, flags or {}, self.mesh.devices.flat[0].platform)
 
 
 def make_training(
@@ -224,7 +225,7 @@ def make_training(
 
     Args:
         model: a model, its name, or the path of its YAML file.
-        plan: a plan or its text; without a mesh it takes all devices, without a tile the kernel's default.
+        plan: a plan or its text; parts that it omits have the defaults of the devices, as in `stripectl bench`.
         seq_len: tokens per sequence, over all devices.
         batch: sequences per step, over all devices.
         dtype: the dtype in which layers compute; parameters, gradients and optimizer state are float32.
@@ -236,13 +237,12 @@ def make_training(
         BadInput: a name is unknown, or the plan does not fit; the message has the reason.
     """
     model = Model.load(model) if isinstance(model, str) else model
-    plan = with_mesh(parse_plan(plan) if isinstance(plan, str) else plan, len(devices or jax.devices()))
+    plan = parse_plan(plan) if isinstance(plan, str) else plan
     workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **model.step_sizes)
     here = list(devices or jax.devices())
-    kind = here[0].platform
-    if reason := why_unsupported(plan, workload, kind, len(here)):
+    hardware = hardware_of_device(here[0].device_kind, here[0].platform)
+    plan = with_defaults(plan, workload, hardware, len(here))
+    if reason := why_unsupported(plan, workload, hardware.kind, len(here)):
         raise BadInput(f"{plan} cannot train {model.name}: {reason}")
     mesh = mesh_of(plan, parameter_specs(plan) if devices is None else here)
-    return Training(
-        model, workload, with_tile(plan, workload, mesh_platform(mesh)), mesh, optimizer or adamw(), rotary_base
-    )
+    return Training(model, workload, plan, mesh, optimizer or adamw(), rotary_base)

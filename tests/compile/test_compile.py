@@ -17,7 +17,7 @@ from stripectl.analysis.explanation import schedule_sentence
 from stripectl.compile.compiler import CompilerPool, compile_case, refusal, refused_memory
 from stripectl.compile.cost_model import calls_of
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain
-from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import parse_plan
@@ -36,6 +36,7 @@ from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
+from tests.support.plans import with_tile
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for
@@ -471,7 +472,7 @@ def test_what_mosaic_will_not_compile_is_refused_with_another_kernel(compilers: 
     )
     assert found.status == "refused" and found.reason and "Try --kernel xla" in found.reason
     usual = bench_cases(
-        Request(workloads=[workload(FORWARD)], plans=[parse_plan("ring/striped")], default_kernel=True),
+        Request(workloads=[workload(FORWARD)], plans=[parse_plan("ring/striped")]),
         LocalTarget(parse_target("v3:2x2")),
     )
     assert usual[0].plan.kernel == "xla"

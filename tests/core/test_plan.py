@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan, parse_tile
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from tests.support.plans import why_refused as why_unsupported
+from tests.support.plans import with_tile
 
 WORK = Workload(seq_len=8192, heads=8, kv_heads=4, head_dim=64)
 
@@ -56,9 +57,9 @@ def test_what_is_printed_parses(
 
 
 def test_defaults_and_short_forms() -> None:
-    assert parse_plan("ring") == Plan("ring", "striped", "xla")
+    assert parse_plan("ring") == Plan("ring")
     assert str(parse_plan("ring/zigzag@tensor=2,ring=4,data=1,tile=1024")) == (
-        "ring/zigzag/xla@ring=4,tensor=2,tile=1024x1024"
+        "ring/zigzag@ring=4,tensor=2,tile=1024x1024"
     )
 
 
@@ -140,7 +141,7 @@ def test_a_refusal_names_sizes_of_the_mesh_that_work(plan: str, changes: dict, f
 
 def test_one_device_is_a_mesh_and_no_mesh_is_a_choice() -> None:
     one, chosen = parse_plan("ring@ring=1"), parse_plan("ring")
-    assert str(one) == "ring/striped/xla@ring=1" and one.devices == 1
+    assert str(one) == "ring@ring=1" and one.devices == 1
     assert with_mesh(one, 8) == one
     assert with_mesh(chosen, 8).mesh == (("ring", 8),)
 
@@ -149,7 +150,7 @@ def test_options_of_a_step_say_what_is_not_the_default() -> None:
     text = "ring/striped/xla@ring=4,chunk=512,remat=dots,zero=0"
     plan = parse_plan(text)
     assert str(plan) == text and (plan.chunk, plan.remat, plan.zero) == (512, "dots", "0")
-    assert str(parse_plan("ring@ring=4,remat=full,zero=3")) == "ring/striped/xla@ring=4"
+    assert str(parse_plan("ring@ring=4,remat=full,zero=3")) == "ring@ring=4"
     with pytest.raises(BadInput, match="Known: 0, 1, 3"):
         parse_plan("ring@zero=12")
 
@@ -157,29 +158,27 @@ def test_options_of_a_step_say_what_is_not_the_default() -> None:
 def test_softmax_layers_have_their_scheme_kernel_and_tile() -> None:
     text = "lasp2/contiguous/chunked@ring=4,tile=256x256,softmax=ring/xla/512x1024"
     plan = parse_plan(text)
-    assert str(plan) == text and str(parse_plan("lasp2@ring=4,softmax=ring")).endswith("softmax=ring/xla")
+    assert str(plan) == text and str(parse_plan("lasp2@ring=4,softmax=ring")).endswith("softmax=ring")
     assert str(plan.for_attention("softmax")) == "ring/contiguous/xla@ring=4,tile=512x1024"
     assert str(plan.for_attention("linear")) == "lasp2/contiguous/chunked@ring=4,tile=256x256"
-    assert str(parse_plan("lasp@ring=4").for_attention("softmax")) == "all_gather/contiguous/xla@ring=4"
+    assert str(parse_plan("lasp/contiguous@ring=4").for_attention("softmax")) == "all_gather/contiguous@ring=4"
     assert (
         str(parse_plan("ulysses/contiguous/chunked@ulysses=4").for_attention("softmax"))
-        == "ulysses/contiguous/xla@ulysses=4"
+        == "ulysses/contiguous@ulysses=4"
     )
-    laid = parse_plan("lasp2@ring=4,softmax=ring/zigzag")
-    assert str(laid).endswith("softmax=ring/zigzag/xla") and laid.softmax_layout == "zigzag"
-    assert str(laid.for_attention("softmax")) == "ring/zigzag/xla@ring=4"
-    assert parse_plan("lasp2@ring=4,softmax=ring/contiguous").softmax_layout is None
+    laid = parse_plan("lasp2/contiguous@ring=4,softmax=ring/zigzag")
+    assert str(laid).endswith("softmax=ring/zigzag") and laid.softmax_layout == "zigzag"
+    assert str(laid.for_attention("softmax")) == "ring/zigzag@ring=4"
+    assert parse_plan("lasp2/contiguous@ring=4,softmax=ring/contiguous").softmax_layout is None
     both = parse_plan("ring/contiguous/chunked@ring=4,tile=64,softmax=ring/xla/32/16")
     assert str(both.for_attention("softmax")) == "ring/contiguous/xla@ring=4,tile=32x32,backward=16x16"
 
 
 def test_a_plan_of_softmax_layers_has_linear_ones_beside_them_and_its_tile_is_theirs() -> None:
     plan = parse_plan("ring/contiguous@ring=4,tile=64,backward=32,softmax=all_gather")
-    assert str(plan.for_attention("linear")) == "ring/contiguous/chunked@ring=4,tile=64x64,backward=32x32"
-    assert str(plan.for_attention("softmax")) == "all_gather/contiguous/xla@ring=4"
-    assert (
-        str(parse_plan("all_gather@ring=4,parts=2").for_attention("softmax")) == "all_gather/striped/xla@ring=4,parts=2"
-    )
+    assert str(plan.for_attention("linear")) == "ring/contiguous@ring=4,tile=64x64,backward=32x32"
+    assert str(plan.for_attention("softmax")) == "all_gather/contiguous@ring=4"
+    assert str(parse_plan("all_gather@ring=4,parts=2").for_attention("softmax")) == "all_gather@ring=4,parts=2"
     sizes = {"hidden": 64, "feed_forward": 128, "layers": 4, "vocabulary": 256}
     hybrid = replace(WORK, passes="step", attention="LLLS", **sizes)
     assert "no linear form" in (why_unsupported(parse_plan("rsa@ring=8"), hybrid, "cpu", 8) or "")
@@ -196,14 +195,14 @@ def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
         other = "ring" if plan != "lasp" else "megatron_sp"
         reason = why_unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8)
         assert reason and "shard hidden states differently" in reason and f"Try softmax={hint}." in reason
-    assert "Omit softmax=ring/xla" in (
+    assert "Omit softmax=ring." in (
         why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.with_attention("linear"), "cpu", 8) or ""
     )
 
 
 def test_the_tile_of_the_backward_pass_is_that_of_the_forward_pass_unless_it_says_so() -> None:
     plan = parse_plan("ring@ring=8,tile=256,backward=512x128")
-    assert str(plan) == "ring/striped/xla@ring=8,tile=256x256,backward=512x128"
+    assert str(plan) == "ring@ring=8,tile=256x256,backward=512x128"
     assert plan.tiles == {"forward": Tile(256, 256), "backward": Tile(512, 128)}
     same = parse_plan("ring@ring=8,tile=256,backward=256")
     assert same == parse_plan("ring@ring=8,tile=256") and same.tiles["backward"] == Tile(256, 256)
@@ -222,7 +221,7 @@ def test_a_plan_that_can_run_has_no_reason() -> None:
 
 def test_a_tile_may_say_how_many_keys_are_multiplied_at_once() -> None:
     plan = parse_plan("ring@ring=8,tile=256x512x128,backward=256x512x256")
-    assert str(plan) == "ring/striped/xla@ring=8,tile=256x512x128,backward=256x512x256"
+    assert str(plan) == "ring@ring=8,tile=256x512x128,backward=256x512x256"
     assert plan.tiles == {"forward": Tile(256, 512, 128), "backward": Tile(256, 512, 256)}
     assert (plan.tiles["forward"].sides, plan.tiles["forward"].scores) == ((256, 512), 256 * 512)
     with pytest.raises(BadInput, match=r"384 keys at once do not divide 512\. Try 256x512x128\."):

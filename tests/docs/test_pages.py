@@ -14,13 +14,13 @@ from stripectl.analysis.metrics import METRICS
 from stripectl.cli import main
 from stripectl.cli.app import COMMANDS, group
 from stripectl.core.bounds import theoretical_max_speedup
-from stripectl.core.defaults import with_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.workload import Workload
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.docs.pages import BLOCKS, NOT_RUN, PAGES, ROOT, RUNS, Block, anchors, commands_of, page_name
+from tests.support.plans import with_tile
 
 CODE = [block for block in BLOCKS if block.language in ("sh", "python")]
 RUNNABLE = [block for block in CODE if block.mark.startswith(RUNS)]

@@ -13,7 +13,6 @@ import pytest
 
 import stripectl.compat as compat
 import stripectl.kernels.xla.kernel as xla
-from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import MASKS, Tile, layouts
 from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
@@ -27,6 +26,7 @@ from stripectl.hlo.rewrites import rewrites
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.support.exact import in_parts, legal, on_devices
+from tests.support.plans import with_tile
 
 SHARDS, ROWS = 8, 48
 LINEAR = {name for name in schemes.names() if schemes[name].sends_states}  # counted in test_linear

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
-from stripectl.core.defaults import with_tile
 from stripectl.core.layout import layouts
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
@@ -24,6 +23,7 @@ from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import cover_in_parts, in_parts
+from tests.support.plans import with_tile
 
 SEQ_LEN = 256
 NAMES = [name for name in schemes.names() if schemes[name].query_sharding != "all"]

@@ -9,7 +9,6 @@ import jax
 import pytest
 
 import stripectl.kernels.chunked.kernel as chunked
-from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.plan import STATES as PLANNED_STATES
@@ -24,7 +23,7 @@ from stripectl.hardware.target import read_target
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results import case as results_case
 from stripectl.results.cost_source import FROM_DATASHEET
-from stripectl.runner.parse import scheme_names
+from stripectl.runner.plan_options import scheme_names
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
@@ -45,6 +44,7 @@ from tests.support.exact import (
     on_devices,
     pairs,
 )
+from tests.support.plans import with_tile
 
 STATES = ("lasp", "lasp2")  # schemes that send states
 NAMES = [

@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax
 import pytest
 
-from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import Plan, parse_plan
@@ -18,6 +17,7 @@ from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import check, on_devices
+from tests.support.plans import with_tile
 
 SOFTMAX = [name for name in schemes.names() if {"softmax", "scores"} & {*schemes[name].kernel_families}]
 QUICK = ("ring", "ulysses")

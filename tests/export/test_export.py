@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.defaults import with_mesh
 from stripectl.core.layout import layouts
 from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan, read_plan
 from stripectl.core.scheme import schemes
@@ -19,6 +19,7 @@ from stripectl.export.integrations.maxtext import per_device
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.kernels.splash import COMPUTE
 from stripectl.results.measurement import Measurement
+from tests.support.plans import with_tile
 
 TARGETS = ("v5p:2x2x4", "2*v5p:2x2x2", "h100:8", "2*h100:8")
 MASKS = {

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from stripectl.compile.compiler import CompilerPool, compile_case
-from stripectl.core.defaults import tiles_for, with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, layouts
 from stripectl.core.plan import Plan, parse_plan
@@ -31,10 +30,12 @@ from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_refused
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.datasheet import datasheet_cost_model
+from stripectl.simulate.defaults import with_names
 from stripectl.simulate.simulation import simulate
 from tests.compile.test_compile import NEVER_MISSING, silent
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, cover_in_parts, on_devices
+from tests.support.plans import tiles_for, with_tile
 
 TILE = Tile(128, 128)
 FACTORS = {
@@ -256,9 +257,8 @@ def test_a_gpu_takes_the_heads_that_its_library_has(heads: tuple[int, int], pass
     ("change", "kernel"), [({}, "cudnn"), ({"dtype": "float32"}, "xla"), ({"head_dim": 256}, "xla")]
 )
 def test_it_is_the_kernel_of_a_gpu_where_it_can_compute(change: dict, kernel: str) -> None:
-    request = Request(workloads=[], plans=[], default_kernel=True)
-    work, place = replace(WORK, **change), LocalTarget(parse_target("a100:8"))
-    assert request.with_mesh_and_kernel(parse_plan("ring/striped@ring=8"), work, place).kernel == kernel
+    named = with_names(parse_plan("ring/striped@ring=8"), replace(WORK, **change), Hardware.load("a100"))
+    assert named.kernel == kernel
 
 
 @pytest.mark.parametrize("seq_len", [2**20, 2**13, 2**9])

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import pytest
 
 import stripectl.compat as compat
-from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, Window, layouts
 from stripectl.core.plan import parse_plan, parse_tile
@@ -21,13 +20,13 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.verification import cut_to_checkable
-from stripectl.hardware.target import parse_target
+from stripectl.hardware.profile import Hardware
 from stripectl.kernels.pallas_tpu import kernel as pallas_tpu
 from stripectl.kernels.pallas_tpu import lines
-from stripectl.measure.device_pool import LocalTarget
-from stripectl.runner.request import Request
+from stripectl.simulate.defaults import with_names
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, cover_in_parts, covering, each_choice, in_parts, on_devices, pairs
+from tests.support.plans import with_tile
 
 KERNELS = ["splash", "pallas_tpu", "pallas_bounded"]
 FACTORS = {
@@ -410,9 +409,5 @@ def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
 )
 def test_where_splash_cannot_another_kernel_takes_its_place(scheme: str, changed: dict, kernel: str) -> None:
     work = replace(Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128), **changed)
-    place = LocalTarget(parse_target("v5e:4x4"))
-    plan = on_devices(scheme, 16)
-    assert (
-        Request(workloads=[work], plans=[plan], default_kernel=True).with_mesh_and_kernel(plan, work, place).kernel
-        == kernel
-    )
+    plan = replace(on_devices(scheme, 16), kernel="")
+    assert with_names(plan, work, Hardware.load("v5e")).kernel == kernel

@@ -14,10 +14,9 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.verification import TOLERANCES
-from stripectl.hardware.target import parse_target
+from stripectl.hardware.profile import Hardware
 from stripectl.kernels.pallas_chunked import squares
-from stripectl.measure.device_pool import LocalTarget
-from stripectl.runner.request import Request
+from stripectl.simulate.defaults import with_names
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import COUNTING, jaxpr_bytes
 from tests.support.exact import relative_errors
@@ -125,9 +124,8 @@ def test_refusals_have_reasons(kind: str, text: str, change: dict, why: str | No
     ("rows", "kernel", "tile"), [(4096, "pallas_chunked", Tile(128, 128)), (8, "pallas_chunked", Tile(16, 16))]
 )
 def test_it_is_the_usual_kernel_of_tpus_where_it_runs(rows: int, kernel: str, tile: Tile) -> None:
-    plan, place = parse_plan("lasp2@ring=4"), LocalTarget(parse_target("v5e:2x2"))
+    plan = parse_plan("lasp2/contiguous@ring=4")
     work = workload(plan, seq_len=4 * rows, decay="per-head")
-    request = Request(workloads=[work], plans=[plan], default_kernel=True)
-    usual = request.with_mesh_and_kernel(plan, work, place)
+    usual = with_names(plan, work, Hardware.load("v5e"))
     assert usual.kernel == kernel
     assert kernels[usual.kernel].largest_tile(kernels[usual.kernel].default_tile("tpu"), rows) == tile

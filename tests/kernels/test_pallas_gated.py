@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stripectl.core.defaults import with_tile
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.recurrence import recurrences
@@ -21,6 +20,7 @@ from stripectl.kernels.gated import kernel as gated
 from stripectl.kernels.pallas_gated import chunks, kernel
 from tests.execute.test_gated import KEYS, NAMES, VALUES, drawn, workload
 from tests.support.exact import relative_errors
+from tests.support.plans import with_tile
 
 FAST = {
     "xla_backend_optimization_level": 0,

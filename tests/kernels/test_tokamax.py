@@ -17,8 +17,8 @@ from stripectl.hardware.target import parse_target
 from stripectl.kernels import tokamax
 from stripectl.kernels.tokamax.tile_memory import vmem_bytes
 from stripectl.measure.device_pool import LocalTarget
-from stripectl.runner.core_memory import VMEM_FLAG, why_tile_exceeds_core
 from stripectl.runner.request import make_case
+from stripectl.simulate.core_memory import VMEM_FLAG, why_tile_exceeds_core
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 

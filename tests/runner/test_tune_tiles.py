@@ -13,7 +13,6 @@ import pytest
 
 from stripectl.analysis.ranking import rankings
 from stripectl.cli import main
-from stripectl.core.defaults import tiles_for
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
@@ -34,6 +33,7 @@ from stripectl.simulate.cost_tables import table_of
 from stripectl.simulate.keys_at_once import cost_of_scores
 from stripectl.workers.worker_group import WorkerGroup
 from tests.robustness.test_faults import children
+from tests.support.plans import tiles_for
 
 PAPER = ["tune-tiles", "--target", "v5p:8", "--method", "simulated", "--quiet"]
 SMALL = Workload(seq_len=1024, heads=2, kv_heads=2, head_dim=16, dtype="float32")

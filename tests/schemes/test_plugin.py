@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import stripectl.schemes
-from stripectl.core.defaults import with_tile
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 from stripectl.results.run import Run
@@ -14,6 +13,7 @@ from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.cli.test_cli import run
 from tests.support.exact import catalogue, check, on_devices
+from tests.support.plans import with_tile
 
 TOY = '''"""Toy: keys and values go round one place back (Nobody 2024)."""
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.defaults import with_mesh
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan, schemes
+from stripectl.core.plan import schemes
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import FROM_DATASHEET
@@ -20,6 +20,8 @@ from stripectl.simulate.calibration import (
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
+from tests.support.plans import reference_plan as parse_plan
+from tests.support.plans import with_tile
 
 ROWS, SHARDS = 64, 8
 WORK = Workload(seq_len=ROWS * SHARDS, heads=2, kv_heads=1, head_dim=4)
@@ -39,14 +41,14 @@ def seconds(plan: str, machine: CostModel, passes: str = "forward") -> float:
 
 def test_fast_links_leave_the_critical_path() -> None:
     whole, diagonal = 16, 10  # tiles of a pair of shards, four a side
-    assert seconds("ring/contiguous", machine()) == pytest.approx(2 * (diagonal + 7 * whole), rel=1e-6)
-    assert seconds("ring/striped", machine()) == pytest.approx(2 * 8 * diagonal, rel=1e-6)
+    assert seconds("ring/contiguous/xla", machine()) == pytest.approx(2 * (diagonal + 7 * whole), rel=1e-6)
+    assert seconds("ring/striped/xla", machine()) == pytest.approx(2 * 8 * diagonal, rel=1e-6)
     assert seconds("all_gather/striped", machine()) == pytest.approx(2 * 8 * diagonal, rel=1e-6)
 
 
 def test_slow_links_take_the_time() -> None:
     rate = 1e-2
-    assert seconds("ring/striped", machine(1e-9, rate)) == pytest.approx(7 * HOP_BYTES / rate, rel=1e-6)
+    assert seconds("ring/striped/xla", machine(1e-9, rate)) == pytest.approx(7 * HOP_BYTES / rate, rel=1e-6)
 
 
 @pytest.mark.parametrize("scheme", schemes.names())
@@ -61,32 +63,34 @@ def test_nothing_ends_before_its_bytes_can_leave(scheme: str, passes: str) -> No
 
 def test_a_hop_that_cannot_overlap_adds_to_the_round() -> None:
     rate, latency = 64.0, 0.25
-    together = seconds("ring/striped", machine(1.0, rate, latency, overlaps=False))
+    together = seconds("ring/striped/xla", machine(1.0, rate, latency, overlaps=False))
     hops = 7 * (HOP_BYTES / rate + 2 * latency)
     assert together == pytest.approx(2 * 8 * 10 + hops, rel=1e-6)
 
 
 def test_half_hidden_hops_cost_their_excess() -> None:
     """Balanced rounds of 20 s, hops of 30 s: each but the last round waits 10 s for the next block."""
-    assert seconds("ring/striped", machine(1.0, HOP_BYTES / 30)) == pytest.approx(7 * 30 + 20, rel=1e-6)
+    assert seconds("ring/striped/xla", machine(1.0, HOP_BYTES / 30)) == pytest.approx(7 * 30 + 20, rel=1e-6)
 
 
 def test_backward_adds_its_own_critical_path() -> None:
     for scheme in ("ring", "all_gather"):
-        assert seconds(f"{scheme}/striped", machine(), "forward-backward") == pytest.approx(4 * 2 * 8 * 10, rel=1e-6)
+        assert seconds(f"{scheme}/striped/xla", machine(), "forward-backward") == pytest.approx(
+            4 * 2 * 8 * 10, rel=1e-6
+        )
 
 
 def test_other_axes_divide_the_work() -> None:
-    alone = simulate(WORK, parse_plan("ring/striped@ring=4,tile=16"), machine())
+    alone = simulate(WORK, parse_plan("ring/striped/xla@ring=4,tile=16"), machine())
     wide = Workload(**{**WORK.__dict__, "kv_heads": 2})
-    divided = simulate(wide, parse_plan("ring/striped@ring=4,tensor=2,tile=16"), machine())
+    divided = simulate(wide, parse_plan("ring/striped/xla@ring=4,tensor=2,tile=16"), machine())
     assert divided.seconds == pytest.approx(alone.seconds / 2, rel=1e-6)
     assert divided.sent == alone.sent
 
 
 def test_a_million_tokens_on_many_devices() -> None:
     work = Workload(seq_len=2**20, heads=16, kv_heads=16, head_dim=128)
-    result = simulate(work, parse_plan("ring/zigzag@ring=64,tile=1024"), machine())
+    result = simulate(work, parse_plan("ring/zigzag/xla@ring=64,tile=1024"), machine())
     assert len(result.rounds) == 64
     assert result.sent == {"collective-permute": 63 * 2 * 2**14 * 16 * 128 * 2}
 
@@ -116,7 +120,7 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
     assert (made.cost_source.tile, made.cost_source.backward_tile) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})
-    found = simulate(work, parse_plan("ring/striped@ring=8,tile=16,backward=4"), machine())
+    found = simulate(work, parse_plan("ring/striped/xla@ring=8,tile=16,backward=4"), machine())
     counted = {passes: sum(r.tiles.computed.sum() for r in found.rounds if r.passes == passes) for passes in tiles}
     assert counted["backward"] > 8 * counted["forward"]
 

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from stripectl.core.defaults import with_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
+from tests.support.plans import with_tile
 
 B, N, HEADS, HEAD_DIM = 2, 2**13, 32, 64
 BND = B * N * HEADS * HEAD_DIM  # elements of a whole sequence of hidden states

@@ -13,16 +13,18 @@ import jax
 import numpy as np
 import pytest
 
-from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import MASKS, layouts
-from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh, parse_plan
+from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import max_relative_error, reference_attention
 from stripectl.execute.verification import TOLERANCES, random_arrays, with_cotangent
+from tests.support.plans import reference_plan as parse_plan
+from tests.support.plans import with_tile
 
 DEVICES, ROWS, HEADS, HEAD_DIM = 8, 48, 8, 16
 MASKED = (*MASKS, "sliding:37")  # a window that is no multiple of a shard or a tile

@@ -35,7 +35,9 @@ from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.reporters.terminal.screen import console
 from stripectl.results.profile import Profile
 from stripectl.results.records import read_record
-from stripectl.runner.parse import parse_duration, parse_flags, parse_turns
+from stripectl.runner.names import parse_duration
+from stripectl.runner.parse import parse_flags
+from stripectl.runner.plan_options import parse_turns
 from tests.support import hostile
 
 MEMORY_BYTES = 2**30  # beyond what the process has

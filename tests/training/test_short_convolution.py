@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 from stripectl.core.layout import layouts
-from stripectl.core.plan import REMAT, parse_plan
+from stripectl.core.plan import REMAT
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
@@ -20,6 +20,7 @@ from stripectl.simulate.step_work import step_work
 from stripectl.training.sharding import ParameterSharding
 from stripectl.training.short_convolution import convolved, short_convolution
 from tests.execute.test_counts import transfers
+from tests.support.plans import reference_plan as parse_plan
 from tests.training.test_training import BATCH, LINEAR, LOSS, RECURRENT_GRADIENTS, errors, trained, training
 
 MODEL = replace(LINEAR, decay="1", kv_heads=4, recurrence="gdn", key_heads=2, d_conv=4)

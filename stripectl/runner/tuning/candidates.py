@@ -4,7 +4,6 @@ reason."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stripectl.core.defaults import tiles_for
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
@@ -18,6 +17,7 @@ from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
 from stripectl.runner.static_facts import why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
+from stripectl.simulate.default_tiles import tiles_for
 from stripectl.simulate.keys_at_once import with_third_sides
 
 DEFAULT_COMPILED_TILES = 8
@@ -81,7 +81,7 @@ def searched_tiles(
     """The tiles of the kernel: the default first, then the tile of a published sweep, then others, each with its best
     third side or with every third side."""
     hardware, first = place.target.hardware, tile_of_sweep(plan, workload, place, passes)
-    default, *others = tiles_for(plan, workload, hardware.kind)
+    default, *others = tiles_for(plan, workload, hardware, passes)
     found = list[Tile]()
     for tile in (default, *others):
         sides = with_third_sides(tile, workload, plan, hardware, passes)

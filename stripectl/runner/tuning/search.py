@@ -35,6 +35,7 @@ from stripectl.runner.tuning.evaluators import (
     TileEvaluator,
     TimeTiles,
 )
+from stripectl.simulate.defaults import with_names
 from stripectl.util import disk_cache
 from stripectl.util.json import JsonObject, is_list
 from stripectl.util.progress import Say
@@ -129,7 +130,7 @@ def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[DeviceGro
         "workloads": [workload.to_json() for workload in request.workloads],
         "plans": [str(plan) for plan in request.plans],
         "flags": [dict(flags) for flags in request.flags],
-        "method": [request.method, request.default_kernel, request.every_mesh],
+        "method": [request.method, request.every_mesh],
         "effort": [effort.budget_s, effort.min_samples, effort.warmup, effort.compile_timeout_s],
     }
 
@@ -158,8 +159,7 @@ def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]
         own = "forward-backward" if workload.passes == STEP else workload.passes
         for _, alike, each in layer_groups(workload, plan):
             shape = alike.one_layer("forward")
-            meshed = request.with_mesh_and_kernel(replace(each, tile=None, backward=None), shape, place)
-            named = replace(meshed, tile=each.tile, backward=each.backward)
+            named = with_names(each, shape, place.target.hardware, place.target.devices)
             _, passes, _, _ = found.setdefault((shape, named, str(flags)), (shape, [], named, flags))
             passes += [own] if own not in passes else []
     yield from found.values()

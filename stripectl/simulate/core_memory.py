@@ -16,15 +16,15 @@ from stripectl.hardware.profile import Hardware
 from stripectl.util.units import nbytes
 
 VMEM_FLAG = "xla_tpu_scoped_vmem_limit_kib"
-OPTIONS = {"forward": "tile", "backward": "backward"}  # of a plan, by pass
+TILE_OPTIONS = {"forward": "tile", "backward": "backward"}  # of a plan, by pass
 
 
 def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]) -> str | None:
     """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
     or None."""
-    limit, passes = vmem_limit_bytes(hardware, flags), list(OPTIONS)[: 1 if workload.passes == "forward" else 2]
+    limit, passes = vmem_limit_bytes(hardware, flags), list(TILE_OPTIONS)[: 1 if workload.passes == "forward" else 2]
     for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes):
-        kernel, tile, option = kernels[each.kernel], each.tiles[which], OPTIONS[which]
+        kernel, tile, option = kernels[each.kernel], each.tiles[which], TILE_OPTIONS[which]
         if kernel.vmem_bytes is None or limit is None:
             continue  # the kernel sets its limit itself, or the limit is not known
         needed = {size: kernel.vmem_bytes(own, replace(each, **{option: size}), which) for size in halved(tile)}

@@ -1,0 +1,172 @@
+"""The plans of a request: named as texts with `--plan`, or a grid of schemes, layouts, kernels, meshes and tiles.
+
+A part of a plan comes from its text, else from an option, else it stays open for the machine's default. A part that the
+text and an option both name must be equal in both.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import layouts
+from stripectl.core.layout_switch import BASE
+from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, kernel_family
+from stripectl.core.plan import HYBRID_SOFTMAX_SCHEME, Plan, PlanParts, Softmax, parse_mesh, parse_tile, plan_parts
+from stripectl.core.scheme import Scheme, schemes
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import BadInput
+from stripectl.runner.names import ALL, expand_grid, parse_names
+from stripectl.runner.options import RequestOptions
+
+AUTO = "auto"  # a mesh: every mesh
+# Parts of a plan that only a training step has, and parts that only a backward pass has, with their defaults.
+OF_STEPS = {"chunk": None, "remat": "full", "zero": "3", "softmax": None}
+OF_BACKWARD = {"backward": None, "states": "kept"}
+
+
+def parse_plans(options: RequestOptions, linear: Mapping[str, str]) -> list[Plan]:
+    """The plans that are named one by one, or the grid of the other options. With `all`, layouts and kernels that a
+    scheme does not support are skipped, and schemes are the schemes of inference, or the others.
+
+    Raises:
+        BadInput: a value is unknown, a plan and an option contradict each other, or a mesh is named beside `auto`.
+    """
+    if AUTO in options.meshes and len(options.meshes) > 1:
+        raise BadInput("--mesh auto means every mesh. Omit the other meshes.")
+    if options.plans:
+        named = [plan for text in options.plans for plan in plans_of_text(text, options)]
+        return list(dict.fromkeys(named))
+    attention, inference = linear.get("attention", ATTENTIONS[0]), bool(options.query_len)
+    hybrid, family = attention not in ATTENTIONS, kernel_family(attention, linear.get("recurrence", CONSTANT))
+    scheme = default_scheme(inference, family) if options.scheme is None else options.scheme
+    grid = [
+        plan
+        for name in scheme_names(scheme, inference, family)
+        for plan in plans_of_parts({"scheme": name}, options, options.layout or ALL, hybrid and family == "gated")
+    ]
+    several = hybrid and options.layout in (None, ALL)
+    return [each for plan in grid for each in softmax_layouts(plan, several)]
+
+
+def plans_of_text(text: str, options: RequestOptions) -> Iterator[Plan]:
+    """The plan of a text, with every value of the options for each part that the text omits.
+
+    Raises:
+        BadInput: the text and an option name different values of a part.
+    """
+    parts = plan_parts(text)
+    named = Plan(**parts)
+    for option, part, asked in asked_values(schemes[named.scheme], options):
+        if part in parts and list(asked) != [getattr(named, part)]:
+            raise BadInput(
+                f"--{option} contradicts the plan {text}, which names its own {part}. Omit --{option}, or omit the "
+                f"{part} in the plan."
+            )
+    return plans_of_parts(parts, options, options.layout)
+
+
+def asked_values(scheme: Scheme, options: RequestOptions) -> Iterator[tuple[str, str, Sequence[object]]]:
+    """(option, part of a plan, values) of each option that the user named; `all` and `auto` are no values."""
+    if options.scheme is not None:
+        yield "scheme", "scheme", parse_names(options.scheme, "scheme", schemes.names())
+    if options.meshes:
+        yield "mesh", "mesh", [] if AUTO in options.meshes else [parse_mesh(each) for each in options.meshes]
+    if options.kernel is not None:
+        yield "kernel", "kernel", asked_kernels(options.kernel, scheme)
+    if options.tile is not None:
+        yield "tile", "tile", [] if options.tile == ALL else [parse_tile(each) for each in options.tile.split(",")]
+    if options.unroll is not None:
+        yield "unroll", "unroll", parse_turns(options.unroll)
+    if options.layout is not None:
+        yield "layout", "layout", asked_layouts(options.layout, scheme)
+
+
+def plans_of_parts(
+    parts: PlanParts, options: RequestOptions, layout: str | None, several: bool = False
+) -> Iterator[Plan]:
+    """Plans with these parts, and with every value of the options for the others; `layout` is the option's, and
+    `several` says that a scheme that sends states may gain from layouts other than the contiguous layout."""
+    named = Plan(**parts)
+    scheme = schemes[named.scheme]
+    asked = {part: values for _, part, values in asked_values(scheme, options)}
+    if layout is not None:
+        asked["layout"] = asked_layouts(layout, scheme, several)
+    free = {part: values for part, values in asked.items() if values and part not in parts}
+    return (replace(named, **dict(zip(free, values, strict=True))) for values in expand_grid(*free.values()))
+
+
+def asked_layouts(text: str, scheme: Scheme, several: bool = True) -> list[str]:
+    """A comma-separated list of layouts; `all` are the layouts of the scheme that are worth trying: of states only the
+    contiguous layout, unless `several` says that a hybrid model's softmax layers may gain from another."""
+    names = parse_names(text, "layout", layouts.names())
+    if ALL not in text.split(","):
+        return names
+    return [BASE] if scheme.sends_states and not several else list(scheme.layouts or layouts.names())
+
+
+def asked_kernels(text: str, scheme: Scheme) -> list[str]:
+    """A comma-separated list of kernels; `all` are the kernels of the scheme's families."""
+    names = parse_names(text, "kernel", kernels.names())
+    if ALL not in text.split(","):
+        return names
+    return [name for name in names if kernels[name].family in scheme.kernel_families]
+
+
+def softmax_layouts(plan: Plan, several: bool) -> list[Plan]:
+    """The plan. Where its scheme needs contiguous layers, `several` adds plans with every balanced layout for the
+    softmax layers of a hybrid model."""
+    if not several or not schemes[plan.scheme].sends_states or plan.layout != BASE:
+        return [plan]
+    others = (name for name in layouts.names() if name != plan.layout)
+    return [plan, *(replace(plan, softmax=Softmax(HYBRID_SOFTMAX_SCHEME, layout=name)) for name in others)]
+
+
+def default_scheme(inference: bool, family: str) -> str:
+    """The scheme where none is named: of a recurrence, a gather of maps."""
+    return ALL if inference else "lasp2" if family == "gated" else "ring"
+
+
+def scheme_names(text: str, inference: bool, family: str) -> list[str]:
+    """A comma-separated list of schemes, or all schemes of training, or of inference, that use this family of
+    kernels."""
+    names = parse_names(text, "scheme", schemes.names())
+    if ALL not in text.split(","):
+        return names
+    families = {"softmax", "scores"} if family == "softmax" else {family}
+    able = [name for name in names if families & {*schemes[name].kernel_families}]
+    return [name for name in able if (schemes[name].query_sharding != "all") == inference]
+
+
+def parse_turns(unroll: str) -> list[int]:
+    """A comma-separated list of rounds to unroll.
+
+    Raises:
+        BadInput: not such a list.
+    """
+    turns = [each.strip() for each in unroll.split(",")]
+    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", each) for each in turns):
+        raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
+    return list(map(int, turns))
+
+
+def check_parts_are_used(plans: Sequence[Plan], workloads: Sequence[Workload]) -> None:
+    """Check that some workload uses each part that a plan names.
+
+    Raises:
+        BadInput: a part of a plan has no effect.
+    """
+    passes = {workload.passes for workload in workloads}
+    unused = dict[str, tuple[Mapping[str, object], str]]()
+    if STEP not in passes:
+        unused["training steps"] = OF_STEPS, f"--pass {STEP}"
+    if passes == {"forward"}:
+        unused["backward passes"] = OF_BACKWARD, "--pass forward-backward"
+    for (where, (parts, remedy)), plan in itertools.product(unused.items(), plans):
+        for name, default in parts.items():
+            if (value := getattr(plan, name)) != default:
+                raise BadInput(
+                    f"{name}={value} in the plan {plan} has no effect, because it is for {where} and this run has "
+                    f"none. Add {remedy}, or omit {name}."
+                )

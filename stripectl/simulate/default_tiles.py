@@ -1,0 +1,137 @@
+"""The tile of each pass where a plan names none: the fastest that the plan can run, by the machine's table.
+
+The device with the last shard, which has the most work under any mask, computes its pairs of shards one after another;
+communication does not depend on the tile. A kernel without a table on the machine has the tile of its description, in a
+size that fits the shard.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from stripectl.core.defaults import usual_tile
+from stripectl.core.kernel import Kernel, kernels
+from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.layout import Tile
+from stripectl.core.mask_tiles import tile_ends
+from stripectl.core.plan import Plan
+from stripectl.core.sequence_sharding import SequenceSharding, document_lookup, sequence_sharding
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.core_memory import TILE_OPTIONS, why_tile_exceeds_core
+from stripectl.simulate.cost_entries import CostKey
+from stripectl.simulate.cost_tables import cost_key_of, costs_of_tile, heads_of, machine_table
+from stripectl.simulate.keys_at_once import third_sides
+from stripectl.simulate.padding import padding_traffic
+
+NO_FLAGS: Mapping[str, str] = {}
+
+
+def with_tile(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str] = NO_FLAGS) -> Plan:
+    """The plan with the tile of each pass named, for layers of either kind; the plan must be able to run."""
+    return join_plans([_with_tile(each, own, hardware, flags) for _, own, each in layer_groups(workload, plan)])
+
+
+def tiles_for(plan: Plan, workload: Workload, hardware: Hardware, passes: str = "forward") -> list[Tile]:
+    """The tiles to try for a pass of a plan of equal layers: its default, and the tiles that its kernel proposes."""
+    default = _with_tile(replace(plan, tile=None, backward=None), workload, hardware, NO_FLAGS).tiles[passes]
+    rows = sequence_sharding(workload, plan).key_piece
+    return list(dict.fromkeys([default, *kernels[plan.kernel].candidate_tiles(rows)]))
+
+
+def _with_tile(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]) -> Plan:
+    if plan.tile:
+        return plan
+    found = replace(plan, tile=usual_tile(plan, workload, hardware.kind))
+    for passes in ["forward"] + ["backward"] * (workload.passes != "forward" and plan.backward is None):
+        best = next(tiles_that_run(found, workload, hardware, flags, passes), None)
+        found = replace(found, **{TILE_OPTIONS[passes]: best}) if best else found
+    return replace(found, backward=None) if found.backward == found.tile else found
+
+
+def tiles_that_run(
+    plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str], passes: str
+) -> Iterator[Tile]:
+    """The tiles of a pass that the plan, which names the tiles of the other pass, can run, the fastest first; none
+    where the machine has no table for the kernel."""
+    for tile in ranked_tiles(Calls.of(plan, workload, passes), hardware):
+        each = replace(plan, **{TILE_OPTIONS[passes]: tile})
+        reason = why_unsupported(each, workload, hardware.kind, None, hardware.capability)
+        if not (reason or why_tile_exceeds_core(each, workload, hardware, flags)):
+            yield tile
+
+
+class Calls(NamedTuple):
+    """The calls of a kernel in a pass on one device, as far as the best tile depends on them: the kernel's shape with
+    its usual tile, the shards, the key/value heads of the device, the query heads of each, and where documents
+    begin."""
+
+    passes: str
+    kernel: str
+    shape: CostKey
+    sharding: SequenceSharding
+    kv_heads: int
+    group: int
+    starts: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, plan: Plan, workload: Workload, passes: str) -> "Calls":
+        starts = None if workload.starts is None else tuple(workload.starts.tolist())
+        shape, sharding = cost_key_of(workload, plan, passes), sequence_sharding(workload, plan)
+        return cls(passes, plan.kernel, shape, sharding, *heads_of(workload, plan), starts)
+
+
+@lru_cache(2**12)
+def ranked_tiles(calls: Calls, hardware: Hardware) -> tuple[Tile, ...]:
+    """The tiles that a kernel proposes and that the machine's table has for it, the fastest for these calls first;
+    among equally fast tiles the smallest. Empty where there is no table, or the kernel chooses its tiles itself."""
+    kernel, table = kernels[calls.kernel], machine_table(hardware, kernels[calls.kernel])
+    if table is None or kernel.counting_tile:
+        return ()
+    rows = calls.sharding.key_piece
+    sides = [*kernel.candidate_tiles(rows), *table.tiles(calls.shape, calls.passes)]
+    masked = kernel.masks_all and not calls.sharding.window.sees_future
+    shapes = (calls.shape._replace(tile=tile) for tile in dict.fromkeys(sides))
+    tiles = {tile for each in shapes for tile in third_sides(each, kernel, table, calls.passes, masked=masked)}
+    seconds = {tile: seconds_with(tile, calls, hardware) for tile in tiles if fits_piece(tile, kernel, calls.sharding)}
+    known = {tile: cost for tile, cost in seconds.items() if cost is not None}
+    return tuple(sorted(known, key=lambda tile: (known[tile], tile.scores, *tile.sides, tile.scores_at_once)))
+
+
+def fits_piece(tile: Tile, kernel: Kernel, sharding: SequenceSharding) -> bool:
+    """Whether the tile is no larger than a piece of a shard, padding included."""
+    return tile.block_q <= kernel.padded(sharding.query_piece) and tile.block_kv <= kernel.padded(sharding.key_piece)
+
+
+def seconds_with(tile: Tile, calls: Calls, hardware: Hardware) -> float | None:
+    """Seconds of the calls for one query head with a tile, on the device with the last shard; None where the table has
+    no entry for the pass."""
+    kernel, sharding = kernels[calls.kernel], calls.sharding
+    cost = costs_of_tile(hardware, kernel, calls.shape._replace(tile=tile), calls.passes, calls.kv_heads, calls.group)
+    if cost is None:
+        return None
+    documents = None
+    if calls.starts is not None:
+        documents = document_lookup(np.array(calls.starts), sharding.shards * sharding.rows)
+    me, src = np.full(sharding.shards, sharding.shards - 1), np.arange(sharding.shards)
+    tiles = kernel.count_tiles(sharding.bands(me, src, documents=documents, rows=tile_ends(tile)), tile)
+    moved = bytes_moved(tile, calls, kernel) * np.broadcast_to(np.asarray(tiles.computed) > 0, src.shape).sum()
+    memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s")
+    return float(np.broadcast_to(cost.seconds(tiles, 1), src.shape).sum()) + (moved / memory if memory else 0.0)
+
+
+def bytes_moved(tile: Tile, calls: Calls, kernel: Kernel) -> float:
+    """Bytes that a call moves in memory for one query head only because of its tile: copies for padding, and partial
+    sums of dQ."""
+    itemsize, rows = DTYPE_BYTES[calls.shape.dtype], calls.sharding.key_piece
+    queries = calls.sharding.query_rows * calls.shape.heads.keys
+    moved = 0.0
+    if kernel.pads(tile, rows):
+        moved += padding_traffic(calls.passes, queries, 2 * queries / calls.group, itemsize).moved
+    if calls.passes == "backward" and kernel.dq_sums:
+        moved += kernel.dq_sums(rows, tile)[1] * queries * itemsize
+    return moved

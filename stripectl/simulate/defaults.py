@@ -1,0 +1,56 @@
+"""The parts of a plan that its text omits: its layout, mesh, kernels and tiles.
+
+Every command, the Python interface and training resolve them here. A part that is named stays.
+
+- The layout is the default of the scheme.
+- The mesh is all devices on the axes of the scheme, as balanced as possible.
+- The kernel is the machine's, or else a kernel of the family that the workload needs.
+- The tile of each pass is the fastest by the machine's table (`default_tiles`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from stripectl.core.defaults import with_mesh
+from stripectl.core.kernel import kernels
+from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.plan import DEFAULT_KERNELS, Plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.default_tiles import NO_FLAGS, with_tile
+
+
+def with_defaults(
+    plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None, flags: Mapping[str, str] = NO_FLAGS
+) -> Plan:
+    """The plan with all parts named, on `devices` devices where it names no mesh. Compiler `flags` may change the
+    memory of a core, and so its tiles. A plan that cannot compute the workload gets no tile."""
+    named = with_names(plan, workload, hardware, devices)
+    if why_unsupported(named, workload, hardware.kind, devices, hardware.capability):
+        return named
+    return with_tile(named, workload, hardware, flags)
+
+
+def with_names(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> Plan:
+    """The plan with its layout, its mesh and its kernels named; where `devices` is None its mesh stays as it is."""
+    laid = replace(plan, layout=plan.layout or schemes[plan.scheme].default_layout)
+    meshed = laid if devices is None else with_mesh(laid, devices)
+    return join_plans([with_machine_kernel(each, own, hardware) for _, own, each in layer_groups(workload, meshed)])
+
+
+def with_machine_kernel(plan: Plan, workload: Workload, hardware: Hardware) -> Plan:
+    """The plan of equal layers with its kernel named: the first that can compute them of the machine's kernel, or where
+    it is of another family the fast kernels of the family; the kernels in their place; and the reference loop."""
+    if plan.kernel:
+        return plan
+    own, families = kernels[hardware.kernel], schemes[plan.scheme].kernel_families
+    needed = workload.kernel_family
+    family = needed if needed in families or workload.attention == "linear" else families[0]
+    fast = [each for each in map(kernels.__getitem__, kernels.names()) if each.family == family and each.fallback]
+    usual = [own] if own.family == family else fast
+    names = dict.fromkeys([*(name for each in usual for name in (each.name, each.fallback)), DEFAULT_KERNELS[family]])
+    plans = [replace(plan, kernel=name) for name in names if name]
+    able = (each for each in plans if not why_unsupported(each, workload, hardware.kind, None, hardware.capability))
+    return next(able, plans[0])
