@@ -166,7 +166,7 @@ def read_transfer(text: str) -> tuple[str, str, int]:
 def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, str, int], float]:
     """The hops that the compiler schedules without tiles at the same time in a rolled loop, for shards of about `rows`
     rows, from the table that ships."""
-    table = table_of(hardware.name)
+    table = table_of(hardware.tables_of)
     # A kernel that sends its hops itself sends them while it computes tiles.
     left = table and plan.unroll == 1 and not kernels[plan.kernel].makes_hops
     known = table.exposed.get(plan.scheme) if table and left else None
@@ -211,7 +211,7 @@ def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[st
     """The costs of a plan from the table that ships for its machine; None where the table has no entry, or the profile
     lacks the figure that turns entries into seconds."""
     ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
-    table = table_of(hardware.name) if ready and has_tile_costs(kernels[plan.kernel]) else None
+    table = table_of(hardware.tables_of) if ready and has_tile_costs(kernels[plan.kernel]) else None
     found = {passes: table.costs(shape) if table else None for passes, shape in shapes_of(workload, plan).items()}
     known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
     return known if known and len(known) == len(found) else None
@@ -240,7 +240,7 @@ def table_cost_model(
             sources[reached] = hardware.sources[reached]
     if waits := any(step_wait_s(kernels[plan.kernel], passes, hardware) for passes in known):
         sources["block_wait_s"] = hardware.sources["block_wait_s"]
-    exposed, table = exposed_by(hardware, plan, workload.seq_len // plan.shards), table_of(hardware.name)
+    exposed, table = exposed_by(hardware, plan, workload.seq_len // plan.shards), table_of(hardware.tables_of)
     source = CostSource(
         **vars(forward.table),
         source=forward.source,

@@ -20,7 +20,7 @@ def with_third_sides(tile: Tile, workload: Workload, plan: Plan, hardware: Hardw
     """The tile with each third side in the table, cheapest first; the kernel's usual number comes first where no other
     is clearly cheaper, and alone where the table does not tell third sides apart. A kernel that multiplies the keys of
     a whole tile at once has no larger block of scores than those in the table."""
-    kernel, table = kernels[plan.kernel], table_of(hardware.name)
+    kernel, table = kernels[plan.kernel], table_of(hardware.tables_of)
     if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
         return [tile]
     heads = Heads(workload.head_dim, workload.value_dim)
