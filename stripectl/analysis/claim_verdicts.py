@@ -226,8 +226,6 @@ def _finding(claim: Claim, k: IndexedMeasurement, plan: str, value: float, inter
     if len(sides) == 1:
         verdict = ClaimVerdict.PASS if sides == {True} else ClaimVerdict.FAIL
     said = shown(value)
-    if interval and interval[0] < interval[1]:
-        said += f" [{shown(interval[0])}, {shown(interval[1])}]"
     reason = {
         ClaimVerdict.PASS: "",
         ClaimVerdict.INCONCLUSIVE: f"its interval contains {bound}"
@@ -235,6 +233,10 @@ def _finding(claim: Claim, k: IndexedMeasurement, plan: str, value: float, inter
         else "fewer than 3 samples give no interval",
         ClaimVerdict.FAIL: f"not {claim.op} {bound}" + f" ({value:.9g}, {claim.bound:.9g})" * (said == bound),
     }[verdict]
+    if claim.metric.is_a_question:
+        reason = ""  # the figure is an answer in words
+    elif interval and interval[0] < interval[1]:
+        said += f" [{shown(interval[0])}, {shown(interval[1])}]"
     return ClaimFinding(
         verdict=verdict, plan=plan, where=_where(k), said=said, value=value, interval=interval, reason=reason
     )

@@ -220,7 +220,7 @@ def _core(words: Sequence[str]) -> dict[str, Any]:
         sides = {"plans": plans.beside(others), "others": others.beside(plans)}
         return {**sides, "metric": speed, "op": ops[0], "bound": speed.bound(side[1] or "1")}
     plans, named = _figure(left)
-    if not named.units:
+    if named.is_a_question:
         raise BadInput(f"{named.name} is true or false, and takes no value. Write {FORMS}.")
     return {"plans": plans, "metric": named, "op": ops[0], "bound": named.bound(right)}
 

@@ -23,11 +23,14 @@ IN_STAGES = (
 
 
 def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
-    """One for each set of tile costs, once; costs of softmax layers in a hybrid model are marked."""
+    """One for each set of tile costs, once; costs of softmax layers in a hybrid model are marked, and machines without
+    tables are named."""
     said: dict[str, None] = {}
     for m in measurements:
         if m.cost_source is None:
             continue
+        if m.cost_source.source == CostOrigin.DATASHEET and m.target.machine is None:
+            said[without_tables(m.target.hardware)] = None
         made_by = m.compiled_program and m.compiled_program.compiler
         said |= dict.fromkeys(_sentences(m.cost_source, m.plan, m.tiles and m.tiles.tile, made_by))
         if beside := m.cost_source.softmax:
@@ -35,6 +38,14 @@ def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
             others = _sentences(beside, own, str(own.tile), made_by)
             said |= {f"softmax layers: {each}": None for each in others if each not in said}
     return list(said)
+
+
+def without_tables(hardware: str) -> str:
+    """Why tiles of a machine come from its datasheet, and what to do."""
+    return (
+        f"tiles of {hardware} come from its datasheet because no table has this name. Try based_on: NAME in its file, "
+        "with the name of a similar machine (stripectl list hardware)."
+    )
 
 
 def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | None) -> Iterator[str]:

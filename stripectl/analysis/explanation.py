@@ -4,6 +4,7 @@ from stripectl.analysis.plausibility import why_so_fast
 from stripectl.analysis.ranking import Ranking, short_names
 from stripectl.core.workload import STEP, format_length
 from stripectl.results.compiled_program import CompiledProgram
+from stripectl.results.fit import limit_sentences
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.recommendation import Recommendation
@@ -177,7 +178,8 @@ def memory_sentence(found: Recommendation) -> str:
     if not needs:
         return ""
     of = f", {needs / has:.0%} of {nbytes(has)}" if has else ""
-    return f"It needs {nbytes(needs)} of memory on each device{of}."
+    near = "".join(f" {each[0].upper()}{each[1:]}." for each in limit_sentences([found], "it"))
+    return f"It needs {nbytes(needs)} of memory on each device{of}.{near}"
 
 
 def tiles_sentence(ranking: Ranking) -> str:

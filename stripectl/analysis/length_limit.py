@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stripectl.core.bounds import formula_lengths
 from stripectl.core.workload import format_length
+from stripectl.results.fit import limit_sentences
 from stripectl.results.measurement import Measurement
 
 
@@ -27,8 +28,8 @@ class LengthLimit:
 
     @property
     def notes(self) -> list[str]:
-        """Why a longer sequence is refused, and the lengths by formula."""
-        said = [f"{format_length(self.refused)} is refused: {self.reason}"]
+        """Why a longer sequence is refused, how near the limit of memory is, and the lengths by formula."""
+        said = [f"{format_length(self.refused)} is refused: {self.reason}", *limit_sentences([self.measurement], "it")]
         if self.formulas:
             shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in self.formulas.items())
             said.append(f"by formula, activations of one layer only (arXiv:2310.01889, Table 1): {shown}")

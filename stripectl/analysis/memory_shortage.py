@@ -8,6 +8,7 @@ from stripectl.core.plan import Plan, make_mesh
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import format_length
+from stripectl.results.fit import Fit, memory_fit
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.step_memory import predicted_peak_bytes
 from stripectl.util.units import nbytes
@@ -42,7 +43,7 @@ def memory_shortages(measurements: Iterable[Measurement]) -> list[MemoryShortage
         groups.setdefault((m.workload, m.target), []).append(m)
     found = list[MemoryShortage]()
     for group in groups.values():
-        over = [m for m in group if m.peak_bytes and m.hbm_bytes and m.peak_bytes > m.hbm_bytes]
+        over = [m for m in group if memory_fit(m) == Fit.EXCEEDS]
         if over and all(m.status == "refused" for m in group):
             least = min(over, key=lambda m: m.peak_bytes or 0)
             found.append(MemoryShortage(least, plan_on_enough_devices(least)))
@@ -63,6 +64,7 @@ def plan_on_enough_devices(m: Measurement) -> Plan | None:
         if why_unsupported(wider, m.workload, kind):
             return None
         wider = replace(wider, tile=usual_tile(wider, m.workload, kind))
-        if predicted_peak_bytes(m.workload, wider, kind) <= m.hbm_bytes:
+        needs = predicted_peak_bytes(m.workload, wider, kind)
+        if memory_fit(replace(m, method="simulated", peak_bytes=needs)) == Fit.FITS:
             return wider
     return None

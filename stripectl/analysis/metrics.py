@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.errors import BadInput
+from stripectl.results.fit import Fit, memory_fit
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import unknown_name
 from stripectl.util.units import BYTES, PREFIXES, SECONDS, duration, nbytes, rate, times
@@ -20,6 +21,7 @@ OF_TIME = dict(SECONDS) | {"min": 60.0}
 OF_BYTES = dict(BYTES) | {"TiB": 2.0**40, "TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 
 Interval = tuple[float, float]
+ANSWERS: Interval = (0.0, 1.0)  # no and yes
 
 
 def percent_text(share: float) -> str:
@@ -43,6 +45,11 @@ class Metric:
     timed: bool = False
     counted: bool = False
 
+    @property
+    def is_a_question(self) -> bool:
+        """Whether a claim names the figure without a value."""
+        return not self.units
+
     def ci95(self, m: Measurement) -> Interval | None:
         """The interval that samples give the figure."""
         if not self.timed:
@@ -54,11 +61,12 @@ class Metric:
         return (min(known), max(known)) if known else None
 
     def interval(self, m: Measurement) -> Interval | None:
-        """The interval in which the figure lies: a point where it was not sampled, None where it is not known."""
+        """The interval in which the figure lies: a point where it was not sampled, both answers where neither is sure,
+        None where it is not known."""
         value = self.of(m)
-        if value is None or not self.timed or m.method != "measured":
-            return None if value is None else (value, value)
-        return self.ci95(m)
+        if value is None or (self.timed and m.method == "measured"):
+            return None if value is None else self.ci95(m)
+        return ANSWERS if self.is_a_question and value not in ANSWERS else (value, value)
 
     def is_exact(self, m: Measurement) -> bool:
         """Whether neither a clock nor a device contributes to the figure."""
@@ -94,11 +102,13 @@ def bytes_per_device(m: Measurement) -> float | None:
     return None if m.bytes is None or m.devices == 1 else float(sum(m.bytes.values()))
 
 
+FITS = {Fit.EXCEEDS: 0.0, Fit.TOO_CLOSE: 0.5, Fit.FITS: 1.0}
+
+
 def fits_memory(m: Measurement) -> float | None:
-    """1 for plans that ran, compiled or are predicted to fit, 0 for plans that need more memory than a device has."""
-    if m.peak_bytes and m.hbm_bytes:
-        return float(m.peak_bytes <= m.hbm_bytes)
-    return 1.0 if m.method != "simulated" else None
+    """1 for plans that fit, 0 for plans that need more memory than a device has, 0.5 where it is too close to tell."""
+    found = memory_fit(m)
+    return None if found is None else FITS[found]
 
 
 def rates(unit: str, bare: float) -> dict[str, float]:
@@ -215,7 +225,7 @@ METRICS = {
         Metric(
             name="fits",
             of=fits_memory,
-            shown=lambda value: "it fits" if value else "it does not fit",
+            shown=lambda value: next(str(fit) for fit, known in FITS.items() if known == value),
             units={},
             source="The memory of a device comes from its machine's profile. Try --target v5e:4x4.",
             better=1,

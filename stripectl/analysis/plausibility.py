@@ -5,10 +5,8 @@ A prediction that exceeds a limit is a defect of the prediction. It is marked an
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 from stripectl.core.plan import Plan
-from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.results.measurement_set import MeasurementSet, device_scaling_key
 from stripectl.util.units import duration, rate, times
@@ -58,20 +56,9 @@ def _broken(m: Measurement, run: MeasurementSet) -> Iterator[str]:
 
 def sending_s(m: Measurement) -> float | None:
     """The least time for the bytes that a device sends, over all its links at once."""
-    if not m.bytes or m.devices == 1 or not (links := _links_bytes_per_s(m.target.hardware)):
-        return None
-    return sum(m.bytes.values()) / links
-
-
-@lru_cache
-def _links_bytes_per_s(hardware: str) -> float | None:
-    """The rate of all links of a device in one direction, that to the other device of its chip included, where its
-    profile has it."""
-    known = Hardware.load(hardware) if hardware in hardware_names() else None
-    link = known and known.figure("link_bytes_per_s_one_way")
-    if not known or not link:
-        return None
-    return link * max(1, 2 * known.torus_dims) + (known.figure("chip_bytes_per_s_one_way") or 0.0)
+    machine = m.target.machine  # for runs that do not hold the rate
+    links = m.links_bytes_per_s_one_way or (machine and machine.links_bytes_per_s_one_way)
+    return sum(m.bytes.values()) / links if links and m.bytes and m.devices > 1 else None
 
 
 def same_tiles(m: Measurement, other: Measurement) -> bool:

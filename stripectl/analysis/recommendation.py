@@ -216,7 +216,7 @@ def published_group(m: Measurement) -> "AttentionGroup | None":
 
     if m.cost_source is None or not m.cost_source.source.has_published_error:
         return None
-    return known_error(m.target.hardware, m.workload.passes)
+    return known_error(m.target.tables_of, m.workload.passes)
 
 
 def published_error(m: Measurement) -> float | None:

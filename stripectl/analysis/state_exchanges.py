@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from stripectl.analysis.ranking import Ranking, rankings
 from stripectl.core.workload import STEP, at_lengths, format_length
-from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
@@ -83,8 +82,7 @@ def sent_phrase(m: Measurement) -> str:
 
 
 def on_a_torus(m: Measurement) -> bool:
-    name = m.target.hardware
-    return name in hardware_names() and bool(Hardware.load(name).torus_dims) and m.plan.shards > 2
+    return m.target.machine is not None and m.target.machine.torus_dims > 0 and m.plan.shards > 2
 
 
 def sent_bytes(m: Measurement) -> int:

@@ -71,12 +71,16 @@ def scheme_summary(scheme: "Scheme") -> list[str]:
 
 
 def hardware_summary(hardware: "Hardware") -> str:
+    """The main figures of a machine, and the machine whose tables it takes."""
+    from stripectl.util.files import profile_names
     from stripectl.util.units import nbytes, rate
 
     peak, memory, link = (
         hardware.figure(name) for name in ("matmul_flops_per_s_bfloat16", "hbm_bytes", "link_bytes_per_s_one_way")
     )
-    return f"{hardware.kind}: {rate(peak, 'FLOP/s')} bfloat16, {nbytes(memory)}, link {rate(link, 'B/s')} one way"
+    tables = f"tables of {hardware.tables_of}" if hardware.tables_of in profile_names("kernels") else "no tables"
+    figures = f"{rate(peak, 'FLOP/s')} bfloat16, {nbytes(memory)}, link {rate(link, 'B/s')} one way"
+    return f"{hardware.kind}: {figures}, {tables}"
 
 
 def target_sizes(hardware: "Hardware") -> str:

@@ -87,7 +87,7 @@ def with_newest_workload(request: "Request") -> "Request":
     first = measurements[0]
     known = dict.fromkeys(m.workload for m in measurements)
     passes = [w for w in known if w.without("passes", *MODEL_SIZES) == first.workload.without("passes", *MODEL_SIZES)]
-    usual = first.target.hardware == "cpu" and first.workload.dtype == "float32"  # the default dtype there
+    usual = first.target.tables_of == "cpu" and first.workload.dtype == "float32"  # the default dtype there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
     return replace(request, workloads=workloads, default_dtype=usual)
 

@@ -15,6 +15,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from stripectl.errors import BadInput
+from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target
 from stripectl.results.environment import version
 
@@ -146,14 +147,16 @@ def topology_arguments(target: Target) -> dict[str, Any]:
         "platform": "cuda",
         "topology_name": "",
         "topology": f"{target.slices}x1x{target.slice_devices}",
-        "target_config": target_config(hardware.device_kinds[0], hardware.compiler),
+        "target_config": target_config(hardware),
     }
 
 
-def target_config(name: str, compiler: Mapping[str, object]) -> str:
+def target_config(hardware: Hardware) -> str:
     """A GPU in the text form of XLA's GpuTargetConfigProto."""
-    major, minor = str(compiler["compute_capability"]).split(".")
-    numbers = CUDA_LIMITS | {key: value for key, value in compiler.items() if key != "compute_capability"}
+    name, memory = hardware.device_kinds[0], hardware.figure("hbm_bytes")
+    numbers = CUDA_LIMITS | ({"device_memory_size": int(memory)} if memory else {})
+    numbers |= {key: value for key, value in hardware.compiler.items() if key != "compute_capability"}
     info = " ".join(f"{key}: {value}" for key, value in numbers.items())
+    major, minor = str(hardware.compiler["compute_capability"]).split(".")
     capability = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
     return f'gpu_device_info {{ {info} {capability} }} platform_name: "CUDA" device_description_str: "{name}"'

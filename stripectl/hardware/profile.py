@@ -2,41 +2,24 @@
 
 A profile in `profiles/hardware/` gives figures per JAX device, as `{value, source}`; `stripectl topology --measure`
 writes a profile of the local machine. A figure that is not published is absent from the profile, and None here.
+
+A profile may be `based_on` another machine. It takes all fields and figures that it does not give from that machine,
+and the tables that ship for it. A profile without a base takes the tables of the machine that has its name.
 """
 
 import functools
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any
 
 from stripectl.errors import BadInput
+from stripectl.hardware.profile_fields import ACHIEVABLE, FIELDS, LISTS, check_compiler, check_fields, read_figures
 from stripectl.util.files import load_profile, profile_names, unknown_name
-from stripectl.util.json import is_list, is_mapping
 
-Kind = Literal["cpu", "tpu", "gpu"]
-
-# Figures of a profile -> their meaning; the name ends in the unit, and `Hardware` has fields of the same names.
-FIGURES = (
-    "matmul_flops_per_s_bfloat16",
-    "matmul_flops_per_s_float32",
-    "achievable_flops_per_s_bfloat16",
-    "hbm_bytes",
-    "hbm_bytes_per_s",
-    "achievable_hbm_bytes_per_s",
-    "fill_bytes_per_s",  # of an array that is filled with one value
-    "link_bytes_per_s_one_way",
-    "chip_bytes_per_s_one_way",  # between the devices of a chip
-    "hop_latency_s",
-    "collective_latency_s",
-    "network_bytes_per_s_one_way",
-    "block_wait_s",  # that a step of a Pallas grid waits per block that it loads or stores
-    "vmem_limit_bytes",  # of a TPU core's memory, for a kernel that asks its compiler for no more
-    "clock_hz",
-)
-MIN_FIGURE, MAX_FIGURE = 1e-15, 1e24  # the range of a figure
+MAX_BASES = 8  # profiles of which each is based on the next
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +27,7 @@ class Hardware:
     """One kind of device. Rates are peaks for dense matrices unless `achievable`; a link is one link, one direction."""
 
     name: str
+    based_on: str  # the machine whose tables it takes; empty for the machine that has its name
     kind: str
     device_kinds: tuple[str, ...]  # as jax.Device.device_kind prints it
     devices_per_chip: int
@@ -66,6 +50,12 @@ class Hardware:
     sources: Mapping[str, str] = field(hash=False)
 
     @property
+    def tables_of(self) -> str:
+        """The machine whose tables hold for this machine: tile costs, exposed hops, published times. The
+        compiler and clouds know the machine by this name too."""
+        return self.based_on or self.name
+
+    @property
     def cores(self) -> int:
         """The cores of a device, which share its programs: a TPU v4 has two, which its compiler treats as one
         device."""
@@ -83,6 +73,13 @@ class Hardware:
     def flops_per_s(self, dtype: str) -> float | None:
         """The peak matmul rate for inputs of this dtype."""
         return self.figure(f"matmul_flops_per_s_{dtype}")
+
+    @property
+    def links_bytes_per_s_one_way(self) -> float | None:
+        """The rate of all links of a device, with the links to other devices of its chip; None where the rate of a link
+        is unknown."""
+        link = self.figure("link_bytes_per_s_one_way")
+        return link and link * max(1, 2 * self.torus_dims) + (self.figure("chip_bytes_per_s_one_way") or 0.0)
 
     def fields(self) -> dict[str, object]:
         """The other fields of a profile, as they are written there."""
@@ -102,37 +99,78 @@ class Hardware:
         return cls.from_mapping(*load_profile("hardware", "hardware", name))
 
     @classmethod
-    def from_mapping(cls, path: Path, content: Mapping[str, Any]) -> "Hardware":
-        known = {*FIELDS, "figures"}
-        for key, value in content.items():
-            if key not in known:
-                raise unknown_name(f"field in the hardware {path}:", key, known)
-            if key in FIELDS and not FIELDS[key].is_valid(value):
-                raise BadInput(f"the hardware {path} has {key}: {value!r}, but it must be {FIELDS[key].description}.")
-        if "kind" not in content:
+    def from_mapping(cls, path: Path, content: Mapping[str, Any], above: tuple[Path, ...] = ()) -> "Hardware":
+        """A machine from the content of a profile; `above` are the profiles that are based on it.
+
+        Raises:
+            BadInput: a field or a figure has another form, or the base is unknown or based on this profile.
+        """
+        check_fields(path, content)
+        base = _base(path, content, above)
+        usual = base.fields() if base else {key: field.default for key, field in FIELDS.items()}
+        given: dict[str, Any] = usual | {"name": ""} | {key: value for key, value in content.items() if key in FIELDS}
+        if given["kind"] is None:
             raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].description}.")
-        given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
-        figures, sources = _figures(path, content.get("figures") or {})
+        figures, sources = read_figures(path, content.get("figures") or {})
+        if base:
+            if base.kind != given["kind"]:
+                raise BadInput(f"the hardware {path} is a {given['kind']}, but its base {base.name} is a {base.kind}.")
+            figures, sources = _inherited(base, figures, sources)
+            given["compiler"] = {**base.compiler, **given["compiler"]}
         given |= {name: tuple(given[name]) for name in LISTS}
         given |= {"name": given["name"] or path.stem, "slices": tuple(map(parse_shape, given["slices"]))}
-        for name, axes in (
-            *((name, given[name]) for name in ("host", "pod")),
-            *(("slices", x) for x in given["slices"]),
-        ):
-            if axes and len(axes) != given["torus_dims"]:
-                raise BadInput(f"the hardware {path} has {given['torus_dims']} torus_dims, but {len(axes)} in {name}.")
-        _check_compiler(path, given)
+        given["based_on"] = base.tables_of if base and base.tables_of != given["name"] else ""
+        _check_axes(path, given)
+        check_compiler(path, given)
         if given["host"]:
             given["devices_per_host"] = math.prod(given["host"]) * given["devices_per_chip"]
         return cls(figures=figures, sources=sources, **given)
 
 
-class ProfileField(NamedTuple):
-    """A field of a profile: its default, the test of a value, and the test in words."""
+def _base(path: Path, content: Mapping[str, Any], above: tuple[Path, ...]) -> Hardware | None:
+    """The machine on which a profile is based: a machine that ships, or a file whose path is relative to the profile.
 
-    default: Any
-    is_valid: Callable[[Any], bool]
-    description: str
+    Raises:
+        BadInput: no such machine exists, or it is based on the profile.
+    """
+    name = content.get("based_on")
+    if not name:
+        return None
+    if name in hardware_names():
+        return _shipped(name)
+    if os.sep not in name and not name.endswith((".yaml", ".yml")):
+        raise unknown_name(f"machine in based_on of the hardware {path}:", name, hardware_names())
+    chain = (*above, Path(os.path.realpath(path)))
+    if (other := Path(os.path.realpath(path.parent / name))) in chain or len(chain) == MAX_BASES:
+        why = "leads back to it" if other in chain else f"leads through more than {MAX_BASES} files"
+        names = ", ".join(hardware_names())
+        raise BadInput(f"cannot load the hardware {chain[0]} because its based_on {why}. Try one of {names}.")
+    return Hardware.from_mapping(*load_profile("hardware", "hardware", str(other)), chain)
+
+
+def _inherited(
+    base: Hardware, figures: Mapping[str, float], sources: Mapping[str, str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The figures and sources of a profile, and all other figures of its base. A rate that the base achieves stays the
+    same share of its peak where the profile gives another peak."""
+    values, origins = {**base.figures, **figures}, {**base.sources, **sources}
+    for reached, peak in ACHIEVABLE.items():
+        if reached in base.figures and peak in figures and peak in base.figures and reached not in figures:
+            values[reached] = base.figures[reached] / base.figures[peak] * figures[peak]
+            origins[reached] = f"D the share of the peak that {base.name} reaches: {base.sources[reached]}"
+    return values, origins
+
+
+def _check_axes(path: Path, given: Mapping[str, Any]) -> None:
+    """Check that shapes have as many axes as the torus.
+
+    Raises:
+        BadInput: a shape has another number of axes.
+    """
+    shapes = [*((name, given[name]) for name in ("host", "pod")), *(("slices", each) for each in given["slices"])]
+    for name, axes in shapes:
+        if axes and len(axes) != given["torus_dims"]:
+            raise BadInput(f"the hardware {path} has {given['torus_dims']} torus_dims, but {len(axes)} in {name}.")
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -142,103 +180,6 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 def format_shape(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape))
-
-
-def _names(value: Any) -> bool:
-    return is_list(value) and all(isinstance(each, str) for each in value)
-
-
-def _axes(value: Any) -> bool:
-    return is_list(value) and all(map(_count(1), value))
-
-
-def _shapes(value: Any) -> bool:
-    return _names(value) and all(re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){0,7}", each) for each in value)
-
-
-def _count(least: int, most: int = 4096) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and least <= value <= most
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _name(value: Any) -> bool:
-    return _text(value) and bool(re.fullmatch(r"[\w.-]+", value))
-
-
-def _text_or_none(value: Any) -> bool:
-    return value is None or _text(value)
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _among(*known: object) -> Callable[[Any], bool]:
-    return lambda value: value in known
-
-
-FIELDS = {
-    "name": ProfileField("", _name, "letters, digits, - and ."),
-    "kind": ProfileField(None, _among(*get_args(Kind)), f"one of {', '.join(get_args(Kind))}"),
-    "device_kinds": ProfileField([], _names, "a list of names"),
-    "devices_per_chip": ProfileField(1, _count(1, 8), "a number from 1 to 8"),
-    "devices_per_host": ProfileField(1, _count(1), "a positive integer"),
-    "torus_dims": ProfileField(0, _count(0, 3), "a number of dimensions, at most 3"),
-    "gather_dims": ProfileField(3, _count(1, 3), "a number of dimensions, from 1 to 3"),
-    "all_reduce_for": ProfileField([], _names, "a list of collectives, such as [reduce-scatter]"),
-    "wrap": ProfileField(None, _among(None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
-    "host": ProfileField([], _axes, "a list of positive integers"),
-    "pod": ProfileField([], _axes, "a list of positive integers"),
-    "slices": ProfileField([], _shapes, "a list of shapes such as 2x2x4"),
-    "counted": ProfileField(1, _count(1), "a positive integer"),
-    "chip_config": ProfileField(None, _text_or_none, "a name"),
-    "aliases": ProfileField([], _names, "a list of names"),
-    "kernel": ProfileField("xla", _text, "the name of a kernel"),
-    "overlaps": ProfileField(True, _flag, "true or false"),
-    "compiler": ProfileField({}, is_mapping, "a mapping of names to numbers"),
-}
-
-
-LISTS = ("device_kinds", "aliases", "all_reduce_for", "host", "pod")  # fields that are lists of plain values
-
-
-def _check_compiler(path: Path, given: Mapping[str, Any]) -> None:
-    """Check the values that a compiler needs about a device.
-
-    Raises:
-        BadInput: a value has the wrong form, or the device's name is missing.
-    """
-    for name, value in given["compiler"].items():
-        what = "a positive number"
-        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
-        if name == "compute_capability":
-            what, fits = "two numbers with a dot, such as 9.0", re.fullmatch(r"\d+\.\d+", str(value))
-        if not fits:
-            raise BadInput(f"the hardware {path} has {name}: {value!r} in compiler, but it must be {what}.")
-    if given["compiler"] and not given["device_kinds"]:
-        raise BadInput(
-            f"the hardware {path} has a compiler but no device_kinds. Add device_kinds, with the device's name first."
-        )
-
-
-def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]]:
-    """(values, sources) by name."""
-    if not is_mapping(entries):
-        raise BadInput(f"the hardware {path} has figures that are not a mapping of names to {{value, source}}.")
-    for key, entry in entries.items():
-        if key not in FIGURES:
-            raise unknown_name(f"figure in the hardware {path}:", str(key), FIGURES)
-        known = entry if is_mapping(entry) else {}
-        value = known.get("value")
-        if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_FIGURE <= value <= MAX_FIGURE:
-            raise BadInput(f"{key} in the hardware {path} must be a positive number: {{value: 1.0e+9, source: ...}}.")
-        if not known.get("source"):
-            raise BadInput(f"{key} in the hardware {path} has no source.")
-    values = {str(key): float(entry["value"]) for key, entry in entries.items()}
-    return values, {str(key): str(entry["source"]) for key, entry in entries.items()}
 
 
 def hardware_names() -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class Target:
 
     @property
     def name(self) -> "TargetName":
-        return TargetName(self.hardware.name, self.shape, self.slices)
+        return TargetName(self.hardware.name, self.shape, self.slices, self.hardware.based_on)
 
     @property
     def slice_devices(self) -> int:
@@ -100,7 +100,7 @@ class Target:
         ones = (1,) * (3 - len(self.shape))
         return {
             "platform": "tpu",
-            "topology_name": f"{self.hardware.name}:{format_shape(self.shape)}",
+            "topology_name": f"{self.hardware.tables_of}:{format_shape(self.shape)}",
             "chip_config_name": self.hardware.chip_config or "default",
             "chips_per_host_bounds": (*self.host_shape, *ones),
             "wrap": (*self.wrap, *(False for _ in ones)),
@@ -112,7 +112,7 @@ class Target:
         """The cloud's name of one slice, where it sells the slice."""
         if self.shape not in self.hardware.slices:
             return None
-        return f"{self.hardware.name}-{math.prod(self.shape) * self.hardware.counted}"
+        return f"{self.hardware.tables_of}-{math.prod(self.shape) * self.hardware.counted}"
 
 
 def _first_fastest(shape: list[int] | tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -120,7 +120,8 @@ def _first_fastest(shape: list[int] | tuple[int, ...]) -> Iterator[tuple[int, ..
 
 
 def parse_target(text: str, hardware: Hardware | None = None) -> Target:
-    """A target by name. `hardware` replaces the profile of that name, for example by a measured profile.
+    """A target by name. `hardware` replaces the profile of that name, for example by a measured profile, or has the
+    name itself.
 
     A single number is the cloud's shape with that number of chips (`v5e:16` is `v5e:4x4`), or a number of GPUs, which
     must be a multiple of a node where it is larger than one.
@@ -155,29 +156,36 @@ class TargetName:
     hardware: str
     shape: tuple[int, ...] = ()  # of a slice, in chips
     slices: int = 1
+    based_on: str = ""  # the machine whose tables its hardware takes; empty for the machine that has its name
 
     def __str__(self) -> str:
         several = f"{self.slices}*" if self.slices > 1 else ""
         return f"{several}{self.hardware}" + (f":{format_shape(self.shape)}" if self.shape else "")
 
     @property
+    def tables_of(self) -> str:
+        """As `Hardware.tables_of`."""
+        return self.based_on or self.hardware
+
+    @property
     def machine(self) -> Hardware | None:
         """The machine that ships and whose tables its hardware takes; None where there is no such machine. Its figures
         may differ from the hardware's."""
-        return Hardware.load(self.hardware) if self.hardware in hardware_names() else None
+        return Hardware.load(self.tables_of) if self.tables_of in hardware_names() else None
 
     @property
     def kind(self) -> str:
-        """The kind of its hardware; CPU where the hardware has no profile."""
-        return Hardware.load(self.hardware).kind if self.hardware in hardware_names() else "cpu"
+        """The kind of its hardware; CPU where it is not known here."""
+        return self.machine.kind if self.machine else "cpu"
 
     def load(self) -> Target:
-        """The target, with the profile of its hardware.
+        """The target, with the shapes of the machine whose tables its hardware takes.
 
         Raises:
-            BadInput: the profile does not exist, or the hardware does not have this shape.
+            BadInput: no such machine ships, or it does not have this shape.
         """
-        return parse_target(str(self))
+        found = parse_target(str(replace(self, hardware=self.tables_of)))
+        return replace(found, hardware=replace(found.hardware, name=self.hardware, based_on=self.based_on))
 
 
 @functools.lru_cache(4096)  # measurements of a run share their targets
@@ -198,7 +206,8 @@ def target_of(hardware: Hardware, devices: int) -> Target:
 def _hardware(name: str, given: Hardware | None) -> Hardware:
     """The hardware that a target's name begins with."""
     known = hardware_names()
-    named = [found for found in map(Hardware.load, known) if name in (found.name, *found.aliases)]
+    every = [*([given] if given else []), *map(Hardware.load, known)]
+    named = [found for found in every if name in (found.name, *found.aliases)]
     if not named:
         raise unknown_name("hardware in the target", name, known)
     if given and given.kind != named[0].kind:

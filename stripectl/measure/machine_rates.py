@@ -12,7 +12,7 @@ import yaml
 
 from stripectl.core.workload import DTYPES
 from stripectl.errors import Missing
-from stripectl.hardware.profile import Hardware
+from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.util.files import write_atomically
 
@@ -46,9 +46,12 @@ def measure_rates(place: LocalTarget, devices: DevicePool) -> dict[str, float]:
 
 
 def save_profile(base: Hardware, measured: dict[str, float], path: Path) -> Hardware:
-    """The machine with its measured figures in place of the published figures."""
+    """The machine with its measured figures in place of the published figures, based on the machine whose tables it
+    takes."""
     source = f"measured on {platform.node()} by stripectl topology --measure, {datetime.now(UTC):%Y-%m-%d}"
     values, sources = {**base.figures, **measured}, {**base.sources, **dict.fromkeys(measured, source)}
     figures = {name: {"value": value, "source": sources[name]} for name, value in values.items()}
-    write_atomically(path, yaml.safe_dump(base.fields() | {"figures": figures}, sort_keys=False))
+    based_on = base.tables_of if base.tables_of in hardware_names() else ""
+    content = base.fields() | {"based_on": based_on, "figures": figures}
+    write_atomically(path, yaml.safe_dump(content, sort_keys=False))
     return Hardware.load(str(path))

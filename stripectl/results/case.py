@@ -55,6 +55,7 @@ class StaticFacts:
     bound: Bound
     hbm_bytes: Count | None  # of a device
     peak_flops_per_s: float | None  # of a device
+    links_bytes_per_s_one_way: float | None = None  # of all links of a device
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.cost_source import CostSource
 from stripectl.results.findings import Bound, Check, CommunicationOverlap, Noise, Speedup, TileTally
 from stripectl.results.profile import Profile
-from stripectl.results.records import Amount, Count, read_record, record_json
+from stripectl.results.records import Amount, Count, read_record, record_json, text
 from stripectl.results.schema import MAX_SAMPLES
 from stripectl.util.json import JsonObject
 
@@ -40,6 +40,7 @@ class Measurement(Subject):
     ci95_s: tuple[Amount, Amount] | None = None
     compile_s: Amount | None = None
     peak_flops_per_s: Amount | None = None  # of one device, for the MFU
+    links_bytes_per_s_one_way: Amount | None = None  # of all links of a device
     speedup: Speedup | None = None
     bound: Bound | None = None
     tiles: TileTally | None = None
@@ -114,7 +115,7 @@ class Measurement(Subject):
             "tflops_per_s_per_device": rate and rate / 1e12,
             "mfu": self.mfu,
         }
-        return {**record_json(self), **derived}
+        return {**record_json(self), **derived, "based_on": self.target.based_on or None}
 
     @classmethod
     def from_json(cls, content: Mapping[str, object]) -> "Measurement":
@@ -124,7 +125,8 @@ class Measurement(Subject):
             TypeError: it is not one.
         """
         named = {RENAMED.get(name, name): value for name, value in content.items() if value is not None}
-        return read_record(cls, named)
+        found, base = read_record(cls, named), text(named.get("based_on", ""))
+        return replace(found, target=replace(found.target, based_on=base)) if base else found
 
 
 # Fields by their names in schema `stripectl.run/1`.

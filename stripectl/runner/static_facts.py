@@ -74,6 +74,7 @@ def facts_of_counts(case: Subject, hardware: Hardware, computed: int, sent: Mapp
         bound=bounds(workload, plan),
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
+        links_bytes_per_s_one_way=hardware.links_bytes_per_s_one_way,
     )
 
 

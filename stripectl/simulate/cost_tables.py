@@ -166,7 +166,7 @@ def read_transfer(text: str) -> tuple[str, str, int]:
 def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, str, int], float]:
     """The hops that the compiler schedules without tiles at the same time in a rolled loop, for shards of about `rows`
     rows, from the table that ships."""
-    table = table_of(hardware.name)
+    table = table_of(hardware.tables_of)
     # A kernel that sends its hops itself sends them while it computes tiles.
     left = table and plan.unroll == 1 and not kernels[plan.kernel].makes_hops
     known = table.exposed.get(plan.scheme) if table and left else None
@@ -212,7 +212,7 @@ def machine_table(hardware: Hardware, kernel: Kernel) -> CostTable | None:
     """The table that ships for a machine; None where there is none, small programs do not show the costs of the
     kernel's tiles, or the profile lacks the figure that turns entries into seconds."""
     ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
-    return table_of(hardware.name) if ready and has_tile_costs(kernel) else None
+    return table_of(hardware.tables_of) if ready and has_tile_costs(kernel) else None
 
 
 def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, PassCosts] | None:
@@ -258,7 +258,7 @@ def table_cost_model(
             sources[reached] = hardware.sources[reached]
     if waits := any(step_wait_s(kernels[plan.kernel], passes, hardware) for passes in known):
         sources["block_wait_s"] = hardware.sources["block_wait_s"]
-    exposed, table = exposed_by(hardware, plan, workload.seq_len // plan.shards), table_of(hardware.name)
+    exposed, table = exposed_by(hardware, plan, workload.seq_len // plan.shards), table_of(hardware.tables_of)
     source = CostSource(
         **vars(forward.table),
         source=forward.source,

@@ -1,8 +1,9 @@
 """The seconds of a tile from its entry in a table (`cost_tables`).
 
-On a TPU seconds are cycles at the clock rate, or, where measured matmuls are published, at the fraction of the rate
-that they reach. A step of a Pallas kernel also waits for the blocks that it loads or stores, which no cycle of its
-entry shows; a machine has this wait where published times show it.
+On a GPU they are the seconds of the table, times the ratio of the clock rates where the table is another GPU's. On a
+TPU seconds are cycles at the clock rate, or, where measured matmuls are published, at the fraction of the rate that
+they reach. A step of a Pallas kernel also waits for the blocks that it loads or stores, which no cycle of its entry
+shows; a machine has this wait where published times show it.
 """
 
 import math
@@ -19,9 +20,10 @@ def cost_of(
 ) -> TileCost:
     """Seconds of an entry of a pass on a device with `kv_heads` key/value heads, each shared by `group` query heads."""
     if isinstance(entry, Wave):
-        cores = int(hardware.compiler["core_count"])
-        return TileCost(entry.tile_s, entry.tile_s, call_s=entry.call_s, processors=cores, block=entry.block)
-    unit_s = 1e-6 if hardware.kind == "gpu" else 1 / effective_clock_hz(hardware, dtype)
+        cores, tile_s = int(hardware.compiler["core_count"]), entry.tile_s * clock_ratio(hardware)
+        return TileCost(tile_s, tile_s, call_s=entry.call_s, processors=cores, block=entry.block)
+    gpu = hardware.kind == "gpu"
+    unit_s = 1e-6 * clock_ratio(hardware) if gpu else 1 / effective_clock_hz(hardware, dtype)
     idle = cores_idle(kernel, hardware, kv_heads)
     scale, wait_s = idle * unit_s, idle * step_wait_s(kernel, passes, hardware)
     return TileCost(
@@ -47,6 +49,13 @@ def cores_idle(kernel: Kernel, hardware: Hardware, kv_heads: int) -> float:
         return 1.0
     cores = math.gcd(kv_heads, hardware.cores) if kernel.makes_hops else hardware.cores
     return -(-kv_heads // cores) * hardware.cores / kv_heads
+
+
+def clock_ratio(hardware: Hardware) -> float:
+    """The clock rate of the GPU whose table is read, over this GPU's; 1 where one of them is unknown."""
+    name = "clock_rate_ghz"
+    own, table = hardware.compiler.get(name), Hardware.load(hardware.tables_of).compiler.get(name)
+    return float(table) / float(own) if own and table else 1.0
 
 
 def effective_clock_hz(hardware: Hardware, dtype: str) -> float:

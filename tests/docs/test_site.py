@@ -13,7 +13,8 @@ import pytest
 from stripectl.cli.app import COMMANDS, group
 from stripectl.core.plan import AXES, NUMBER_OPTIONS, TILE_OPTIONS, WORD_OPTIONS, kernels, layouts, schemes
 from stripectl.errors import StripectlError
-from stripectl.hardware.profile import FIGURES, hardware_names
+from stripectl.hardware.profile import hardware_names
+from stripectl.hardware.profile_fields import FIGURES
 from stripectl.util.files import profile_names
 from tests.docs.pages import ROOT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stripectl.hardware.profile import FIGURES
+from stripectl.hardware.profile_fields import FIGURES
 from stripectl.util.units import NOTHING, duration, in_unit, nbytes, rate, times
 
 

@@ -21,6 +21,7 @@ from stripectl.reporters.html.charts import (
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.reporters.html.times import short_labels
 from stripectl.results.case import flags_text
+from stripectl.results.fit import Fit, limit_sentences, memory_fit
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
@@ -77,6 +78,7 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         chart_table(COLUMNS, map(_cells, drawn), ("plan", "tokens", "method", "status")),
         " ".join(
             [f"A device has {nbytes(has)}."] * bool(has)
+            + [f"{each[0].upper()}{each[1:]}." for each in limit_sentences(m for m in members if m.status == "ok")]
             + [f"{not_drawn(left_out).capitalize()}; see the table of measurements."] * bool(left_out)
         ),
         group=workload_label(work, f"{first} to {last}" if len(lengths) > 1 else None),
@@ -89,7 +91,8 @@ def _chart(members: Sequence[Measurement]) -> Chart:
 
 def _cells(m: Measurement) -> tuple[str, ...]:
     has = nbytes(m.hbm_bytes) if m.hbm_bytes else NOTHING
-    return plan_label(m), format_length(m.workload.seq_len), m.method, nbytes(m.peak_bytes), has, m.status
+    status = Fit.TOO_CLOSE if m.status == "ok" and memory_fit(m) == Fit.TOO_CLOSE else m.status
+    return plan_label(m), format_length(m.workload.seq_len), m.method, nbytes(m.peak_bytes), has, status
 
 
 def _parts(members: Sequence[Measurement]) -> Chart:

@@ -12,7 +12,6 @@ from stripectl.analysis.ranking import Ranking, contenders, rankings, strength
 from stripectl.core.workload import PASSES, format_length
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus, place_mesh
-from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target, target_of
 from stripectl.reporters.html.charts import (
     COLOURS,
@@ -93,8 +92,7 @@ def _target(m: Measurement) -> Target | None:
     try:
         return m.target.load()
     except BadInput:
-        name = m.target.hardware
-        return target_of(Hardware.load(name), m.devices) if name in hardware_names() else None
+        return target_of(m.target.machine, m.devices) if m.target.machine else None
 
 
 def _links(m: Measurement, placement: MeshPlacement) -> Chart:

@@ -144,7 +144,7 @@ def _meshes(hardware: str) -> Iterator[Kind]:
 def of_run(shown: Sequence[Measurement]) -> list[Chart]:
     """A chart for each kind of device that a run predicts for, if there are published measurements."""
     predicted = (m for m in shown if m.status == "ok" and m.method in ("simulated", "compiled"))
-    return [found for name in dict.fromkeys(m.target.hardware for m in predicted) if (found := of_hardware(name))]
+    return [found for name in dict.fromkeys(m.target.tables_of for m in predicted) if (found := of_hardware(name))]
 
 
 def of_hardware(hardware: str | None) -> Chart | None:

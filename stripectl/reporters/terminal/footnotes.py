@@ -19,6 +19,7 @@ from stripectl.analysis.state_exchanges import state_exchanges
 from stripectl.analysis.striped_attention_paper import PublishedComparison, error_sentence, published_comparisons
 from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import fitted_table
+from stripectl.results.fit import limit_sentences
 from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
@@ -61,8 +62,10 @@ def _and_more(said: Sequence[str]) -> list[Text]:
 
 
 def memory_notes(measurements: Iterable[Measurement]) -> list[Text]:
-    """The workloads that fit with no plan."""
-    return labelled("memory", [each.sentences for each in memory_shortages(measurements)])
+    """The workloads that fit with no plan, and how many plans nearly fill the memory."""
+    known = list(measurements)
+    near = limit_sentences(m for m in known if m.status == "ok")
+    return labelled("memory", [*(each.sentences for each in memory_shortages(known)), *near])
 
 
 def search_notes(found: Iterable[SearchTable]) -> list[Text]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES
+from stripectl.results.fit import Fit, memory_fit
 from stripectl.results.labels import METHOD_WORDS, plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.results.measurement_set import MeasurementSet, refusals_and_failures
@@ -80,7 +81,8 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
 
 def shown_columns(rows: Sequence[Measurement], measurements: MeasurementSet) -> list[str]:
     """The columns that these rows have values for, the most important first."""
-    extra = ["memory"] * any(m.method == "compiled" for m in rows) + ["hidden"] * any(m.overlap for m in rows)
+    memory = any(m.method == "compiled" or memory_fit(m) == Fit.TOO_CLOSE for m in rows)
+    extra = ["memory"] * memory + ["hidden"] * any(m.overlap for m in rows)
     pairs = any(measurements.simulation_of(m) for m in rows)
     columns = [*COLUMNS[:MIN_COLUMNS], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[MIN_COLUMNS:]]
     return [
@@ -139,12 +141,11 @@ def in_lines(plan: str, width: int) -> str:
 
 
 def memory_cell(m: Measurement) -> str:
-    """The memory that a device needs, of the memory that it has."""
-    return (
-        nbytes(m.peak_bytes)
-        if not m.peak_bytes or not m.hbm_bytes
-        else f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}"
-    )
+    """The memory that a device needs, of the memory that it has, and whether this is too close to tell."""
+    if not m.peak_bytes or not m.hbm_bytes:
+        return nbytes(m.peak_bytes)
+    doubt = f", {Fit.TOO_CLOSE}" * (memory_fit(m) == Fit.TOO_CLOSE)
+    return f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}{doubt}"
 
 
 def hidden_cell(m: Measurement) -> str:

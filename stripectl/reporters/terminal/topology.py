@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stripectl.analysis.cost_sentences import without_tables
 from stripectl.core.plan import SEQUENCE_AXES
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, is_torus
 from stripectl.hardware.profile import format_shape
-from stripectl.hardware.target import Target
+from stripectl.hardware.target import Target, TargetName
 from stripectl.util.json import JsonObject
 from stripectl.util.units import duration, plural, rate
 
@@ -24,6 +25,7 @@ def topology_header(target: Target, here: int) -> Iterator[str]:
         f"target   {target}{sold if target.cloud_name else ''}: {plural(target.devices, 'device')}{kind}, "
         f"{hosts}, {plural(here, 'device')} here"
     )
+    yield from tables_line(target.name)
     if not is_torus(target):
         yield f"links    any of {target.slice_devices} devices {'of a node ' * (target.slices > 1)}reaches any other"
         return
@@ -31,6 +33,14 @@ def topology_header(target: Target, here: int) -> Iterator[str]:
     several = f", {cores} devices per chip" if cores > 1 else ""
     yield f"chips    {format_shape(target.shape)}, hosts of {format_shape(target.host_shape)}{several}"
     yield f"links    {2 * len(target.shape)} per chip, two on each axis; wraps around: {wrap_text(target)}"
+
+
+def tables_line(target: TargetName) -> Iterator[str]:
+    """The machine whose tables hold for a machine of another name, or that there is none."""
+    if target.machine is None:
+        yield f"tables   none: {without_tables(target.hardware)}"
+    elif target.based_on:
+        yield f"tables   of {target.based_on}, on which {target.hardware} is based"
 
 
 def wrap_text(target: Target) -> str:
@@ -132,6 +142,7 @@ def topology_json(placement: MeshPlacement) -> JsonObject:
     return {
         "target": str(target),
         "cloud_name": target.cloud_name,
+        "tables_of": target.name.machine and target.name.tables_of,
         "device_kinds": list(hardware.device_kinds),
         "devices": target.devices,
         "slices": target.slices,
