@@ -1,7 +1,8 @@
 """The memory of a training step on one device, by part, at its peak.
 
-Float32 parameters and AdamW's two moments stay in memory throughout, in shards. From a layer's forward to its backward
-pass the values that the plan's `remat` names stay, at least the layer's input. The peak is at one of three places:
+Float32 parameters and AdamW's two moments stay in memory throughout, in shards. Parameters of the model that no
+computed matrix has (experts, norms) count like parameters of layers. From a layer's forward to its backward pass the
+values that the plan's `remat` names stay, at least the layer's input. The peak is at one of three places:
 
 - the backward pass of a layer's attention: the memory of attention by `simulate`, the layer's input and gradients of
   this size, the gathered matrices of the feed-forward and their gradients, which are scattered only after the layer; in
@@ -46,7 +47,8 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
-    layers, head = sizes.all_layer_parameters / tensor, sizes.head_parameters / tensor
+    layers = (sizes.all_layer_parameters + sizes.other_parameters) / tensor
+    head = sizes.head_parameters / tensor
     stored, updated = plan.product(plan.parameter_axes), plan.product(plan.optimizer_axes)
     stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].row_axes else 1)
     forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward

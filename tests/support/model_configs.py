@@ -75,6 +75,7 @@ PUBLISHED = {
                 "head_dim": 128,
                 "sliding_window": 1024,
             },
+            "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
         },
         25_600e6 + 262_208 * 5376,
         0.5e6,

@@ -1,7 +1,8 @@
 """GPT-OSS (OpenAI 2025, arXiv:2508.10925): windows in every other layer, attention sinks, experts."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
-from stripectl.core.decoder_config import NOTHING, Experts, decoder, every, layer_masks, usual_sizes
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
+from stripectl.core.decoder_config import Experts, decoder, every, layer_masks, usual_sizes
+from stripectl.core.replacement import OMITTED, Replacement
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -12,7 +13,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
         keys,
         masks=layer_masks(keys, every(keys, 2, "sliding_attention")),
         feed_forward=experts.active,
-        replaced=[*experts.replaced(d), Replacement("attention sinks", NOTHING)],
+        replaced=[*experts.replaced(d), Replacement("attention sinks", OMITTED)],
         vectors=layers * (sinks + biases),
     )
 

@@ -1,8 +1,7 @@
 """Qwen3-Next: a gated delta rule in three of four layers, gated attention in the fourth, experts in all."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
 from stripectl.core.decoder_config import (
-    NOTHING,
     Experts,
     config_heads,
     decoder,
@@ -11,6 +10,7 @@ from stripectl.core.decoder_config import (
     usual_sizes,
 )
 from stripectl.core.linear_attention import LinearHeads
+from stripectl.core.replacement import OMITTED, WORK, Replacement
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -40,8 +40,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
         query_key_norms="head",
         replaced=[
             *experts.replaced(d, gates=d),
-            Replacement("output gates of linear layers", NOTHING, count * d * vn * vh),
-            Replacement("gates of attention", NOTHING, (layers - count) * d * sizes["heads"] * sizes["head_dim"]),
+            Replacement("output gates of linear layers", OMITTED, count * d * vn * vh, WORK),
+            Replacement("gates of attention", OMITTED, (layers - count) * d * sizes["heads"] * sizes["head_dim"], WORK),
         ],
         recurrence="gdn",
         d_conv=convolution,
