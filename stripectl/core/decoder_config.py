@@ -173,6 +173,18 @@ class Experts(NamedTuple):
         return [Replacement(part, f"a feed-forward of size {self.active}", more, WORK)]
 
 
+def experts_in_every_layer(keys: ConfigKeys, count: str, size: str, shared: int = 0) -> Experts:
+    """The experts of a family whose layers all have experts; the keys with their number and their feed-forward size.
+
+    Raises:
+        BadInput: some layers have a plain feed-forward.
+    """
+    if keys.value("mlp_only_layers") or keys.optional_size("decoder_sparse_step") not in (None, 1):
+        raise keys.refuse("mlp_only_layers", "empty, with a decoder_sparse_step of 1")
+    layers, chosen = keys.size("num_hidden_layers"), keys.size("num_experts_per_tok")
+    return Experts(keys.size(count), chosen, keys.size(size), shared, layers)
+
+
 def experts_after_dense_layers(keys: ConfigKeys, count: str) -> Experts:
     """The experts of a family whose first layers have a plain feed-forward; `count` is the key with their number."""
     layers, size = keys.size("num_hidden_layers"), keys.size("moe_intermediate_size")

@@ -2,10 +2,10 @@
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
 from stripectl.core.decoder_config import (
-    Experts,
     config_heads,
     decoder,
     every,
+    experts_in_every_layer,
     layer_masks,
     usual_sizes,
 )
@@ -21,15 +21,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
     kh, vh, kn, vn = (
         keys.size(f"linear_{x}") for x in ("key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads")
     )
-    experts = Experts(
-        keys.size("num_experts"),
-        keys.size("num_experts_per_tok"),
-        keys.size("moe_intermediate_size"),
-        keys.size("shared_expert_intermediate_size"),
-        layers,
-    )
-    if keys.value("mlp_only_layers") or keys.size("decoder_sparse_step") != 1:
-        raise keys.refuse("mlp_only_layers", "empty, with a decoder_sparse_step of 1")
+    shared = keys.size("shared_expert_intermediate_size")
+    experts = experts_in_every_layer(keys, "num_experts", "moe_intermediate_size", shared)
     convolution = keys.size("linear_conv_kernel_dim")
     convolved = convolution * (2 * kn * kh + vn * vh)
     norms = -count * 2 * sizes["head_dim"]  # norms of queries and keys, which only softmax layers have
