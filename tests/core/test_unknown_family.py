@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.model_configs import contradictions, keys_of, read_all, refused
 from stripectl.core.config_json import CONFIG
 from stripectl.core.model_config import Model
 from stripectl.core.unknown_family import COMMON
@@ -185,3 +186,27 @@ def test_a_long_path_leaves_the_yaml_whole(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     keys = {"num_experts": 8, "layer_types": ["sliding_attention", "full_attention"] * 18, "global_head_dim": 3}
     assert opened(DENSE | keys, folder) == {"feed_forward", "layers", "head_dim"}
+
+
+def test_the_benchmark_finds_numbers_that_a_file_contradicts() -> None:
+    for field in SIZES:
+        assert contradictions(list(keys_of(DENSE)), SIZES | {field: 5})
+    for keys, field in (({"num_experts": 8}, "feed_forward"), ({"hybrid_override_pattern": PATTERN}, "layers")):
+        (told,) = contradictions(list(keys_of({"text_config": DENSE | keys})), SIZES)
+        assert told.startswith(f"{field} beside {next(iter(keys))}")
+    assert contradictions(list(keys_of(DENSE | LATENT)), SIZES)[0] == "head_dim: 128 where head_dim is 192"
+    assert contradictions(list(keys_of(DENSE)), SIZES) == []
+    text = "The file lacks vocab_size. Try a YAML file with numbers in place of null: {hidden: ?}."
+    assert refused(text, list(keys_of({"text_config": DENSE}))) == ["lacks vocab_size", "the YAML does not parse"]
+
+
+def test_the_benchmark_counts_how_files_are_read(tmp_path: Path) -> None:
+    files = {"llama": PUBLISHED["Llama-3-8B"].config, "oss": PUBLISHED["gpt-oss-20b"].config, "dense": DENSE}
+    files |= {
+        "mixed": DENSE | {"num_experts": 8, "hybrid_override_pattern": PATTERN},
+        "hf_quant": {"quant_algo": "FP8"},
+    }
+    for name, content in files.items():
+        (tmp_path / f"{name}_config.json").write_text(json.dumps(content))
+    counts, told = read_all(tmp_path)
+    assert told == [] and sorted(counts.values()) == [1, 1, 2]
