@@ -134,7 +134,9 @@ def experts(keys: JsonObject) -> str | None:
     """Why a feed-forward may be of one expert; None where the file has no key of experts."""
     found = [key for key, value in keys.items() if EXPERTS.search(key) and value]
     name = next((each for each in (*NUMBERS_OF_EXPERTS, *found) if each in found), None)
-    return name and f"{name} is {reprlib.repr(keys[name])}, and a size may be of one expert"
+    chosen = (each for each in found if each.endswith(("per_tok", "per_token")) and each != name)
+    named = [f"{each} is {reprlib.repr(keys[each])}" for each in (name, next(chosen, None)) if each]
+    return ", ".join([*named, "and a size may be of one expert"]) if named else None
 
 
 def blocks(keys: JsonObject) -> str | None:

@@ -83,6 +83,8 @@ def test_a_feed_forward_is_open_where_the_file_has_experts(keys: dict[str, Any],
     assert opened(DENSE | keys, tmp_path) == {"feed_forward"}
     assert "feed_forward (" in suggested(DENSE | keys, tmp_path)[1]
     assert opened({"text_config": DENSE | keys}, tmp_path) == {"feed_forward"}
+    numbers = [f"{key} is {value}" for key, value in keys.items() if isinstance(value, int)]
+    assert all(each in suggested(DENSE | keys, tmp_path)[1] for each in numbers)
 
 
 @pytest.mark.parametrize("keys", [{"num_experts": None}, {"num_experts": 0}, {"enable_moe_block": False}])
