@@ -118,9 +118,11 @@ def every_target() -> list[tuple[str, str]]:
 
 
 def model_summary(shape: "Model") -> str:
+    from stripectl.core.replacement import replacements_text
     from stripectl.results.labels import attention_label, heads_label
 
-    replaced = f"; not computed (and the replacement): {shape.replaced}" if shape.replaced else ""
+    parts = replacements_text(shape.replaced)
+    replaced = f"; not computed (and the replacement): {parts}" if parts else ""
     return attention_label(shape) + (
         f"{shape.layers} layers of {shape.hidden}, {heads_label(shape)}, "
         f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}{replaced}"

@@ -75,7 +75,7 @@ def parse_tuning(asked: RequestOptions, strategy: str) -> "TileSearch":
 
 def with_newest_workload(request: "Request") -> "Request":
     """The request for the workload of the newest run's first measurement, in all passes of this run."""
-    from stripectl.core.model_config import MODEL_SIZES
+    from stripectl.core.model_config import STEP_FIELDS
     from stripectl.results.run import Run, newest_run
 
     try:
@@ -86,7 +86,7 @@ def with_newest_workload(request: "Request") -> "Request":
         return request
     first = measurements[0]
     known = dict.fromkeys(m.workload for m in measurements)
-    passes = [w for w in known if w.without("passes", *MODEL_SIZES) == first.workload.without("passes", *MODEL_SIZES)]
+    passes = [w for w in known if w.without("passes", *STEP_FIELDS) == first.workload.without("passes", *STEP_FIELDS)]
     usual = first.target.tables_of == "cpu" and first.workload.dtype == "float32"  # the default dtype there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
     return replace(request, workloads=workloads, default_dtype=usual)

@@ -41,7 +41,7 @@ from stripectl.simulate.cost_entries import (
 from stripectl.simulate.cost_tables import PassCosts, has_tile_costs, shapes_of, shipped_costs
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_memory import step_memory
+from stripectl.simulate.step_memory import step_memory, uncomputed_bytes
 from stripectl.simulate.training_step import PREDICTED, attention_cost_source, compiled_step
 from stripectl.util import disk_cache
 from stripectl.util.progress import Say
@@ -216,12 +216,14 @@ def compile_case(case: Case, target: Target, compilers: CompilerPool) -> Measure
 
 def with_report(m: Measurement, report: CompilerReport, target: Target) -> Measurement:
     """The measurement with the compiler's facts about its program, and the time of its copies; refused where the
-    program does not fit in memory."""
+    program does not fit in memory, together with the parameters of the model that it does not compute."""
     program, rate = report.program, target.hardware.figure("hbm_bytes_per_s")
     if program.copies and rate:  # a copy reads and writes
         copies = replace(program.copies, s_per_round=2 * program.copies.bytes_per_round / rate)
         program = replace(program, copies=copies)
-    m = replace(m, compile_s=report.compile_s, bytes=report.bytes, peak_bytes=report.peak_bytes)
+    others = uncomputed_bytes(m.workload, m.plan) if m.workload.passes == STEP else 0
+    peak = None if report.peak_bytes is None else report.peak_bytes + others
+    m = replace(m, compile_s=report.compile_s, bytes=report.bytes, peak_bytes=peak)
     return check_memory(replace(m, compiled_program=program))
 
 

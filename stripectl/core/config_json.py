@@ -1,44 +1,28 @@
 """A model from the `config.json` next to its weights, the format of Hugging Face's libraries.
 
-The file of a model's family in `model_families` explains the keys. A part of a model that stripectl does not compute is
-replaced by a part that it does compute, and `Replacement` names both.
+`language_model` finds the keys of the language model and the names of its family; the file of this family in
+`model_families` explains the keys. A part of a model that stripectl does not compute is replaced by a part that it does
+compute, and `Replacement` names both. Of an unknown family, `unknown_family` says which fields its keys give.
 """
 
 import json
 import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stripectl.core.language_model import family_name, language_model
+from stripectl.core.replacement import Replacement
+from stripectl.core.unknown_family import unknown_family
 from stripectl.errors import BadInput
-from stripectl.util.files import MAX_YAML_BYTES, Catalogue, printable, read_bytes
+from stripectl.util.files import Catalogue, printable, read_bytes
 from stripectl.util.json import is_list, is_mapping
 
 CONFIG = "config.json"
 MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # of a size, and of layers, each of which has a mask
-COMMON = {  # field of a model -> its keys in most families
-    "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
-    "feed_forward": ("intermediate_size", "n_inner", "ffn_hidden_size", "d_ff"),
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
-    "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
-    "head_dim": ("head_dim",),
-    "vocabulary": ("vocab_size",),
-}
-
-
-class Replacement(NamedTuple):
-    """A part of a model that stripectl does not compute, the part in its place, and how many more parameters the first
-    has."""
-
-    part: str
-    instead: str
-    parameters: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.part} ({self.instead})"
+MAX_CONFIG_BYTES = 2**24  # a list of modules that are not quantised may have megabytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +117,13 @@ def read_config(path: Path) -> ModelConfig:
         BadInput: the file is unreadable, its family is unknown, or a value is wrong.
     """
     path = path / CONFIG if path.is_dir() else path
-    content = load_json(path)
-    name = content.get("model_type")
-    if not isinstance(name, str) or name not in families.names():
-        raise unknown_architecture(path, content, families.names())
+    language = language_model(path, load_json(path))
+    name = family_name(language, families.names())
+    if name is None:
+        raise unknown_family(path, language.model_type, language.content)
     read, defaults, aliases = families[name]
-    return read(ConfigKeys(path, content, defaults, aliases))
+    config = read(ConfigKeys(path, language.content, defaults, aliases))
+    return replace(config, replaced=(*language.omitted, *config.replaced))
 
 
 def load_json(path: Path) -> Mapping[str, Any]:
@@ -148,7 +133,7 @@ def load_json(path: Path) -> Mapping[str, Any]:
         BadInput: the file is missing, unreadable, too large, not JSON, or not a mapping.
     """
     try:
-        content = printable(json.loads(read_bytes(path, MAX_YAML_BYTES)))
+        content = printable(json.loads(read_bytes(path, MAX_CONFIG_BYTES)))
     except OSError as error:
         raise BadInput(f"cannot read the model {path}: {error.strerror}.") from error
     except RecursionError as error:
@@ -169,22 +154,3 @@ def config_name(path: Path) -> str:
     """The name of the model in a config.json: its folder's name."""
     folder = path if path.is_dir() else path.parent
     return (folder.resolve().name if path.is_dir() or path.name == CONFIG else path.stem) or path.stem
-
-
-def unknown_architecture(path: Path, content: Mapping[str, Any], known: Sequence[str]) -> BadInput:
-    """The refusal of a config.json of an unknown family, with the YAML to write instead."""
-    found = {
-        field: next((content[name] for name in names if type(content.get(name)) is int), None)
-        for field, names in COMMON.items()
-    }
-    heads, hidden = found["heads"], found["hidden"]
-    found["kv_heads"] = found["kv_heads"] or heads
-    if found["head_dim"] is None and heads and hidden and heads > 0:
-        found["head_dim"] = hidden // heads
-    missing = [COMMON[field][0] for field, value in found.items() if value is None]
-    lacks = f"The file lacks {', '.join(missing)}. " if missing else ""
-    lines = ", ".join(f"{field}: {'?' if value is None else reprlib.repr(value)}" for field, value in found.items())
-    return BadInput(
-        f"cannot read the model {path} because its model_type {reprlib.repr(content.get('model_type'))} is not known "
-        f"(known: {', '.join(known)}). {lacks}Try a YAML file: {{{lines}}}."
-    )

@@ -10,10 +10,10 @@ D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stripectl.core.config_json import ConfigKeys, ModelConfig, Replacement
+from stripectl.core.config_json import ConfigKeys, ModelConfig
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
+from stripectl.core.replacement import OMITTED, WORK, Replacement
 
-NOTHING = "omitted"
 LATENT = {  # defaults of DeepSeek-V3 and Kimi-Linear
     "kv_lora_rank": 512,
     "qk_rope_head_dim": 64,
@@ -86,8 +86,8 @@ def norms_and_biases(
 
 def replaced_norms(norms: int, query_key_norms: str) -> list[Replacement]:
     """The norms that stripectl omits."""
-    found = [Replacement("norms of queries and keys", NOTHING)] if query_key_norms else []
-    return found + [Replacement("norms after attention and feed-forward", NOTHING)] * (norms > 2)
+    found = [Replacement("norms of queries and keys", OMITTED)] if query_key_norms else []
+    return found + [Replacement("norms after attention and feed-forward", OMITTED)] * (norms > 2)
 
 
 def one_embedding(keys: ConfigKeys) -> list[Replacement]:
@@ -127,7 +127,7 @@ def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
         return []
     count = sum(mask in found for mask in masks)
     instead = f"every layer has --mask; try {found[0]}" if count == len(masks) else "every layer has --mask"
-    return [Replacement(f"{found[0]} in {count} of {len(masks)} layers", instead)]
+    return [Replacement(f"{found[0]} in {count} of {len(masks)} layers", instead, distorts=WORK)]
 
 
 def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_window") -> list[str]:
@@ -170,7 +170,19 @@ class Experts(NamedTuple):
         part = f"{self.number} experts of size {self.size}{shared}, {self.chosen} per token"
         if self.dense_layers and self.dense != self.active:
             part += f", but a feed-forward of size {self.dense} in {self.dense_layers} layers"
-        return [Replacement(part, f"a feed-forward of size {self.active}", more)]
+        return [Replacement(part, f"a feed-forward of size {self.active}", more, WORK)]
+
+
+def experts_in_every_layer(keys: ConfigKeys, count: str, size: str, shared: int = 0) -> Experts:
+    """The experts of a family whose layers all have experts; the keys with their number and their feed-forward size.
+
+    Raises:
+        BadInput: some layers have a plain feed-forward.
+    """
+    if keys.value("mlp_only_layers") or keys.optional_size("decoder_sparse_step") not in (None, 1):
+        raise keys.refuse("mlp_only_layers", "empty, with a decoder_sparse_step of 1")
+    layers, chosen = keys.size("num_hidden_layers"), keys.size("num_experts_per_tok")
+    return Experts(keys.size(count), chosen, keys.size(size), shared, layers)
 
 
 def experts_after_dense_layers(keys: ConfigKeys, count: str) -> Experts:

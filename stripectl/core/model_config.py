@@ -1,7 +1,7 @@
 """The sizes of a transformer, from a YAML file or a Hugging Face config.json."""
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from stripectl.core.linear_attention import (
     recurrence_of,
 )
 from stripectl.core.recurrence import Recurrence
+from stripectl.core.replacement import Replacement, checked_parameters, read_replacements
 from stripectl.errors import BadInput
 from stripectl.util.files import load_profile, profile_names, unknown_name
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
+STEP_FIELDS = (*MODEL_SIZES, "other_parameters")  # of a workload; attention alone does not depend on them
 MAX_SEQ_LEN = 2**30  # positions are 32-bit integers, and sums of two must not overflow
 MAX_HEADS = 2**16  # each has its own decay
 
@@ -32,15 +34,17 @@ def max_size(name: str) -> int:
     return MAX_HEADS if name in ("heads", "kv_heads", "key_heads") else MAX_SEQ_LEN
 
 
-OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
+# Keys that a profile may omit.
+OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", "vector_parameters", *LINEAR)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """The sizes of a transformer that decide its arithmetic, and its attention (as in a Workload) where that is not
     softmax; a YAML file in `profiles/models/`. `d_conv` is the number of tokens that the short convolution of a layer
-    with a recurrence adds up. `replaced` names the parts of a published model that are not computed,
-    with the parts in their place."""
+    with a recurrence adds up. `replaced` are the parts of a published model that are not computed.
+    `other_parameters` is the number of the model's parameters that no computed matrix has: more of the replaced parts,
+    and `vector_parameters` of the file (norms, biases, convolutions). It is negative where the model has fewer."""
 
     name: str
     hidden: int
@@ -58,7 +62,8 @@ class Model:
     recurrence: str = CONSTANT
     decay: str = "1"
     features: str = FEATURES[0]
-    replaced: str = ""
+    other_parameters: int = 0
+    replaced: tuple[Replacement, ...] = ()
 
     @property
     def step_sizes(self) -> dict[str, Any]:
@@ -125,9 +130,18 @@ class Model:
         return sum(count * each.layer_parameters for count, each in self.kinds)
 
     @property
+    def parameters(self) -> int:
+        """All parameters of the model: of matrices, of the embedding and the head, and others."""
+        return self.all_layer_parameters + 2 * self.head_parameters + self.other_parameters
+
+    @property
     def head_parameters(self) -> int:
         """Parameters of the matrix that makes logits; the embedding has as many."""
         return self.hidden * self.vocabulary
+
+    def of_layers(self, layers: int) -> "Model":
+        """The model with another number of layers, and its other parameters in proportion."""
+        return replace(self, layers=layers, other_parameters=self.other_parameters * layers // self.layers)
 
     @classmethod
     def load(cls, name: str) -> "Model":
@@ -137,16 +151,23 @@ class Model:
             BadInput: unknown name or architecture, missing or unknown field, or a value that is not a positive integer.
         """
         if is_config(Path(name)) and name not in profile_names("models"):
-            config = read_config(Path(name))
-            replaced = "; ".join(map(str, config.replaced))
-            return cls._checked(Path(name), config_name(Path(name)), {**config.sizes, "replaced": replaced})
+            path, config = Path(name), read_config(Path(name))
+            return cls._checked(path, config_name(path), config.sizes, config.vector_parameters, config.replaced)
         path, content = load_profile("model", "models", name)
-        return cls._checked(path, path.stem, content)
+        given = {key: value for key, value in content.items() if key not in ("source", "name")}
+        try:
+            replaced = read_replacements(given.pop("replaced", ""))
+            vectors = checked_parameters(given.pop("vector_parameters", 0), "vector_parameters")
+        except BadInput as error:
+            raise BadInput(f"the model {path}: {error}") from error
+        return cls._checked(path, path.stem, given, vectors, replaced)
 
     @classmethod
-    def _checked(cls, path: Path, name: str, content: Mapping[str, Any]) -> "Model":
-        given: dict[str, Any] = {key: value for key, value in content.items() if key not in ("source", "name")}
-        wanted = [field.name for field in fields(cls) if field.name not in ("name", *OPTIONAL)]
+    def _checked(
+        cls, path: Path, name: str, content: Mapping[str, Any], vectors: int, replaced: Sequence[Replacement]
+    ) -> "Model":
+        given: dict[str, Any] = dict(content)
+        wanted = [field.name for field in fields(cls) if field.name not in ("name", "other_parameters", *OPTIONAL)]
         for key in given:
             if key not in (*wanted, *OPTIONAL):
                 raise unknown_name(f"field in the model {path}:", key, [*wanted, *OPTIONAL])
@@ -159,11 +180,11 @@ class Model:
                 raise BadInput(f"{said}, but it must be a positive integer of at most {max_size(key)}.")
         if "linear_heads" in given:
             given["linear_heads"] = LinearHeads.of(given["linear_heads"])
-        words = {key: str(given[key]) for key in (*LINEAR, "replaced") if key in given}
+        linear = {key: str(given[key]) for key in LINEAR if key in given}
         try:
-            linear = {key: words[key] for key in LINEAR if key in words}
             check_linear(heads=given["kv_heads"], layers=given["layers"], d_conv=given.get("d_conv"), **linear)
         except BadInput as error:
             raise BadInput(f"the model {path}: {error}") from error
-        given |= words
-        return cls(name=name, **given)
+        given |= linear
+        others = vectors + sum(each.parameters for each in replaced)
+        return cls(name=name, other_parameters=others, replaced=tuple(replaced), **given)

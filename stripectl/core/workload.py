@@ -25,8 +25,9 @@ from stripectl.core.linear_attention import (
     recurrence_of,
 )
 from stripectl.core.mask_tiles import count_pairs
-from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, Model, max_size
+from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, STEP_FIELDS, Model, max_size
 from stripectl.core.recurrence import Recurrence
+from stripectl.core.replacement import checked_parameters
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 from stripectl.util.json import Json, is_list
@@ -37,7 +38,7 @@ PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 # Not written where they have their default.
-OPTIONAL = (*MODEL_SIZES, "key_heads", "d_conv", "linear_heads", "v_head_dim", "query_len", "documents", *LINEAR)
+OPTIONAL = (*STEP_FIELDS, "key_heads", "d_conv", "linear_heads", "v_head_dim", "query_len", "documents", *LINEAR)
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 GATE_DTYPE = "float32"  # of a recurrence's gates: their logarithms add up over a sequence
@@ -62,7 +63,8 @@ class Workload:
     None means all. `documents` are the lengths of the documents that are packed in the sequence, repeated until it is
     full; a query sees only its own document. A `forward-backward` pass computes the output and, from a cotangent of
     the output, the gradients of queries, keys and values. A `step` is a step of the whole model: loss, gradients and
-    the optimizer's update; only a step has the sizes of a model.
+    the optimizer's update; only a step has the sizes of a model. `other_parameters` is the number of the model's
+    parameters that no computed matrix has; memory counts them.
     """
 
     seq_len: int
@@ -88,6 +90,7 @@ class Workload:
     feed_forward: int | None = None
     layers: int | None = None
     vocabulary: int | None = None
+    other_parameters: int = 0
 
     def __post_init__(self) -> None:
         sizes = MODEL_SIZES if self.passes == STEP else ()
@@ -122,6 +125,8 @@ class Workload:
             raise BadInput("linear_heads need a recurrence. Add --recurrence gdn.")
         if self.attention not in ATTENTIONS:
             self.with_attention("linear")  # its checks may refuse this workload
+        if self.passes == STEP and self.other_parameters != 0:
+            self._check_other_parameters()
         if self.query_len is not None:
             self._check_queries()
         if self.documents is not None:
@@ -149,6 +154,11 @@ class Workload:
                 f"{self.recurrence} has a state per head: {self.heads} heads cannot share {self.kv_heads} key/value "
                 f"heads. Try --kv-heads {self.heads}, and --key-heads for key heads that value heads share."
             )
+
+    def _check_other_parameters(self) -> None:
+        checked_parameters(self.other_parameters, "other_parameters")
+        if self.sizes.parameters < 1:
+            raise BadInput(f"other_parameters of {self.other_parameters} leave no parameter of the model.")
 
     def _check_queries(self) -> None:
         if type(self.query_len) is not int or not 1 <= self.query_len <= self.seq_len:
@@ -276,7 +286,7 @@ class Workload:
         own = {
             name: getattr(self, name)
             for name in (
-                *MODEL_SIZES,
+                *STEP_FIELDS,
                 *LINEAR,
                 "heads",
                 "kv_heads",
@@ -297,7 +307,7 @@ class Workload:
 
     def one_layer(self, passes: str) -> "Workload":
         """One layer's attention, of a step whose layers are equal."""
-        return replace(self, passes=passes, d_conv=None, **dict.fromkeys(MODEL_SIZES))
+        return replace(self, passes=passes, d_conv=None, other_parameters=0, **dict.fromkeys(MODEL_SIZES))
 
     def to_json(self) -> dict[str, Json]:
         known = ((field, getattr(self, field.name)) for field in fields(self))

@@ -7,7 +7,7 @@ from typing import Any
 
 from stripectl.core.layout import MASKS
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR
-from stripectl.core.model_config import MODEL_SIZES, Model
+from stripectl.core.model_config import STEP_FIELDS, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import (
@@ -194,8 +194,8 @@ def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict
             "these options, or try --model FILE with the sizes."
         )
     model = Model.load(shape.model)
-    sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, *own)}
-    return sizes | ({"layers": layers} if layers else {})
+    model = model.of_layers(layers) if layers else model
+    return {name: getattr(model, name) for name in (*STEP_FIELDS, *own)}
 
 
 def parse_hardware(name: str | None) -> Hardware | None:

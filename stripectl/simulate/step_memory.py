@@ -1,7 +1,8 @@
 """The memory of a training step on one device, by part, at its peak.
 
-Float32 parameters and AdamW's two moments stay in memory throughout, in shards. From a layer's forward to its backward
-pass the values that the plan's `remat` names stay, at least the layer's input. The peak is at one of three places:
+Float32 parameters and AdamW's two moments stay in memory throughout, in shards. Parameters of the model that no
+computed matrix has (experts, norms) count like parameters of layers. From a layer's forward to its backward pass the
+values that the plan's `remat` names stay, at least the layer's input. The peak is at one of three places:
 
 - the backward pass of a layer's attention: the memory of attention by `simulate`, the layer's input and gradients of
   this size, the gathered matrices of the feed-forward and their gradients, which are scattered only after the layer; in
@@ -46,17 +47,17 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
-    layers, head = sizes.all_layer_parameters / tensor, sizes.head_parameters / tensor
-    stored, updated = plan.product(plan.parameter_axes), plan.product(plan.optimizer_axes)
+    layers = (sizes.all_layer_parameters + sizes.other_parameters) / tensor
+    head = sizes.head_parameters / tensor
+    layer_state, head_state = (_state(parameters, workload, plan) for parameters in (layers, 2 * head))
     stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].row_axes else 1)
     forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
     kinds = [(count, own.sizes, each) for count, own, each in layer_groups(workload, plan)]
     kept = {
-        "parameters": STATE_BYTES * (layers + 2 * head) / stored,
-        "optimizer": STATE_BYTES * MOMENTS * (layers + 2 * head) / updated,
+        **{name: layer_state[name] + head_state[name] for name in ("parameters", "optimizer")},
         "activations": sum(count * (stream + _kept(each, workload, own, tokens)) for count, each, own in kinds),
     }
-    gradients, narrow = STATE_BYTES * layers / updated, itemsize * layers / stored
+    gradients, narrow = layer_state["gradients"], layer_state["gathered parameters"]
     chunk = plan.chunk_rows(rows) * tokens // rows
     logits = chunk * sizes.vocabulary / tensor * STATE_BYTES
     attention = attention_bytes or max(_attention(each, own) for _, each, own in layer_groups(workload, plan))
@@ -80,6 +81,25 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
     ]
     found = [kept | each for each in moments]
     return {name: round(nbytes) for name, nbytes in max(found, key=lambda each: sum(each.values())).items()}
+
+
+def _state(parameters: float, workload: Workload, plan: Plan) -> dict[str, float]:
+    """Bytes of a device for so many parameters of a tensor shard, by part: the parameters, AdamW's moments, the
+    gradients, and the parameters in the dtype of the step."""
+    stored, updated = plan.product(plan.parameter_axes), plan.product(plan.optimizer_axes)
+    return {
+        "parameters": STATE_BYTES * parameters / stored,
+        "optimizer": STATE_BYTES * MOMENTS * parameters / updated,
+        "gradients": STATE_BYTES * parameters / updated,
+        "gathered parameters": DTYPE_BYTES[workload.dtype] * parameters / stored,
+    }
+
+
+def uncomputed_bytes(workload: Workload, plan: Plan) -> int:
+    """Bytes of a device for the parameters of a step's model that no computed matrix has, which the step's program
+    does not hold; 0 where the program holds more."""
+    parameters = workload.other_parameters / plan.product(HEAD_AXES)
+    return max(0, round(sum(_state(parameters, workload, plan).values())))
 
 
 def _attention(workload: Workload, plan: Plan) -> float:

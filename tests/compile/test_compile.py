@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from stripectl.analysis.explanation import schedule_sentence
-from stripectl.compile.compiler import CompilerPool, compile_case, refusal, refused_memory
+from stripectl.compile.compiler import CompilerPool, compile_case, refusal, refused_memory, with_report
 from stripectl.compile.cost_model import calls_of
+from stripectl.compile.report import CompilerReport
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
@@ -498,3 +499,13 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
     assert found.status == "ok" and found.workload.seq_len == 2 * length_step(plan, template.workload)
     assert found.compiled_program and found.compiled_program.longest
     assert found.compiled_program.longest.reason == "it crashed"
+
+
+@pytest.mark.parametrize(("model", "status"), [("llama3-8b", "ok"), ("llama3.2-1b", "ok"), ("deepseek-v3", "refused")])
+def test_parameters_that_a_program_does_not_hold_take_memory(model: str, status: str) -> None:
+    """A compiled step has a feed-forward in place of experts; 16 devices hold 18 bytes per parameter of the experts."""
+    work = Workload(seq_len=2**17, passes="step", model=model, **Model.load(model).step_sizes)
+    plan, named = parse_plan("ring/zigzag/splash@ring=16,tile=512"), read_target("v5p:2x2x4")
+    asked = Measurement(workload=work, plan=plan, target=named, method="compiled", status="ok", hbm_bytes=95 * 2**30)
+    found = with_report(asked, CompilerReport(compile_s=1.0, peak_bytes=2**33), parse_target("v5p:2x2x4"))
+    assert found.peak_bytes == 2**33 + max(0, work.other_parameters) * 18 // 16 and found.status == status

@@ -1,11 +1,13 @@
 """Workloads and models: what is accepted, what is refused, and their arithmetic."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stripectl.core.model_config import Model
+from stripectl.core.replacement import FIGURES, replacements_text
 from stripectl.core.workload import Workload, format_length, parse_length, parse_lengths
 from stripectl.errors import BadInput
 from stripectl.util.files import profile_names
@@ -97,6 +99,19 @@ def test_workloads_survive_json() -> None:
     assert Workload.from_json(work.to_json()) == work
 
 
+def test_parameters_without_a_matrix_are_of_a_step_and_written_where_there_are_any() -> None:
+    plain = Workload(**SHAPE, **SIZES, passes="step")
+    assert "other_parameters" not in plain.to_json()  # as in older files
+    for others in (10**12, -5):
+        work = replace(plain, other_parameters=others)
+        assert Workload.from_json(work.to_json()) == work != plain
+        assert work.sizes.parameters == plain.sizes.parameters + others
+        assert work.flops == plain.flops and work.one_layer("forward").other_parameters == 0
+    for others in (2.5, "1", True, None, 2**60, -plain.sizes.parameters):
+        with pytest.raises(BadInput, match="other_parameters"):
+            replace(plain, other_parameters=others)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -127,6 +142,16 @@ GOOD = "hidden: 64\nfeed_forward: 128\nlayers: 2\nheads: 4\nkv_heads: 4\nhead_di
         (GOOD.replace("heads: 4\nkv", "heads: x\nkv"), "has heads: 'x'"),
         (GOOD.replace("layers: 2\n", ""), "has no 'layers'"),
         (GOOD + "hiden: 3\n", "Did you mean hidden"),
+        (GOOD + "replaced: 5\n", "replaced must be a list of parts"),
+        (GOOD + "replaced: [experts]\n", "a replaced part has the key part"),
+        (GOOD + "replaced: [{instead: x}]\n", "a replaced part has the key part"),
+        (GOOD + "replaced: [{part: x, more: 1}]\n", "a replaced part has the key part"),
+        (GOOD + "replaced: [{part: 3}]\n", "part of a replaced part must be a text"),
+        (GOOD + "replaced: [{part: x, parameters: many}]\n", "the parameters of a replaced part must be an integer"),
+        (GOOD + "replaced: [{part: x, distorts: [speed]}]\n", "must be a list of time, memory, bytes"),
+        (GOOD + "replaced: [{part: x, distorts: [[]]}]\n", "must be a list of time, memory, bytes"),
+        (GOOD + "vector_parameters: 1.5\n", "vector_parameters must be an integer"),
+        (GOOD + "other_parameters: 5\n", "unknown field .*'other_parameters'"),
         ("a: [1,\n", "is not YAML"),
         ("- 1\n", "is not a mapping"),
     ],
@@ -135,6 +160,22 @@ def test_models_that_are_refused(tmp_path: Path, text: str, why: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(BadInput, match=why):
         Model.load(str(tmp_path / "mine.yaml"))
+
+
+def test_replaced_parts_are_values_and_older_files_have_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD + "replaced: experts (a feed-forward); sinks (omitted)\n")
+    old = Model.load(str(path))
+    assert [tuple(each) for each in old.replaced] == [("experts (a feed-forward); sinks (omitted)", "", 0, FIGURES)]
+    parts = (
+        "[{part: experts, instead: a feed-forward, parameters: 9, distorts: [time]}, {part: sinks, instead: omitted}]"
+    )
+    path.write_text(f"{GOOD}vector_parameters: 30\nreplaced: {parts}\n")
+    new = Model.load(str(path))
+    assert replacements_text(new.replaced) == replacements_text(old.replaced)
+    assert (new.replaced[0].distorts, new.replaced[1].distorts) == (("time",), ())
+    assert new.other_parameters == 39 == new.parameters - old.parameters
+    assert new.of_layers(1).other_parameters == 19
 
 
 def test_a_model_of_ones_own(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.memory import Allocation, Ledger
 from stripectl.simulate.simulation import simulate, simulate_times
 from stripectl.simulate.step_memory import step_memory
+from stripectl.util.files import profile_names
 
 WORK = Workload(seq_len=2**15, heads=16, kv_heads=16, head_dim=128, passes="forward")
 ARRAY = 2**15 // 8 * 16 * 128 * 2  # bytes of queries, keys or values of one of eight shards
@@ -73,6 +74,33 @@ def test_the_parts_of_a_step_are_those_of_its_shards() -> None:
     assert whole["parameters"] == 16 * parts["parameters"] and whole["optimizer"] == 16 * parts["optimizer"]
     once = step_memory(work, replace(plan, zero="1"), "tpu")
     assert once["parameters"] == whole["parameters"] and once["optimizer"] == parts["optimizer"]
+
+
+def test_every_parameter_of_a_model_takes_memory() -> None:
+    """A parameter without a matrix: float32 in parameters, gradients and two moments, and a copy in bfloat16."""
+    plan = parse_plan("ring/striped/splash@ring=4,tensor=4,tile=512")
+    for name in (name for name in profile_names("models") if Model.load(name).attention == "softmax"):
+        work, others = step_of(name, 2**17), Model.load(name).other_parameters
+        parts, bare = (step_memory(each, plan, "tpu") for each in (work, replace(work, other_parameters=0)))
+        assert parts["parameters"] - bare["parameters"] == pytest.approx(4 * others / 16, abs=1)
+        assert parts["optimizer"] - bare["optimizer"] == pytest.approx(8 * others / 16, abs=1)
+        if others > 0:  # the peak is where all gradients are
+            more = {key: parts[key] - bare.get(key, 0) for key in ("gradients", "gathered parameters")}
+            assert more["gradients"] >= 4 * others / 16 - 1 and more["gathered parameters"] >= 2 * others / 16 - 1
+
+
+def test_a_model_whose_parameters_do_not_fit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """671 billion on 16 devices: 469 GiB each of parameters and moments."""
+    words = ["--target", "v5p:2x2x4", "--model", "deepseek-v3", "--seqlen", "128k", "--pass", "step"]
+    words += ["--plan", "ring/zigzag/splash@ring=16,tile=512"]
+    assert ran(*words, "--output", str(tmp_path / "run")) == 2
+    assert "does not fit" in " ".join(capsys.readouterr().out.split())
+    (m,) = Run.load(tmp_path / "run").measurements
+    assert m.status == "refused" and (m.peak_bytes or 0) >= 469 * 2**30
+    assert m.workload.other_parameters == Model.load("deepseek-v3").other_parameters
+    assert ran(*words, "--layers", "2", "--output", str(tmp_path / "two")) == 0
+    (two,) = Run.load(tmp_path / "two").measurements
+    assert two.workload.other_parameters == 2 * m.workload.other_parameters // 61
 
 
 def test_what_a_layer_keeps_grows_with_what_remat_keeps() -> None:

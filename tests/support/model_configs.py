@@ -39,6 +39,17 @@ PUBLISHED = {
     "llama3.2-3b": Published(decoder("llama", 3072, 8192, 28, 24, 8, 128256, head_dim=128, **TIED), 3_212_749_824),
     "llama3.1-405b": Published(decoder("llama", 16384, 53248, 126, 128, 8, 128256), 405_853_388_800),
     "Mistral-7B": Published(decoder("mistral", 4096, 14336, 32, 32, 8, 32000, sliding_window=4096), 7_241_732_096),
+    "Mixtral-8x7B": Published(
+        decoder("mixtral", 4096, 14336, 32, 32, 8, 32000, num_local_experts=8, num_experts_per_tok=2), 46_702_792_704
+    ),
+    "Mixtral-8x22B": Published(
+        decoder("mixtral", 6144, 16384, 56, 48, 8, 32000, num_local_experts=8, num_experts_per_tok=2), 140_620_634_112
+    ),
+    "MiniMax-M2": Published(  # its page: 229 billion
+        decoder("minimax_m2", 3072, 1536, 62, 48, 8, 200064, head_dim=128, num_local_experts=256, use_mtp=True),
+        229e9,
+        0.5e9,
+    ),
     "Qwen2-7B": Published(
         decoder("qwen2", 3584, 18944, 28, 28, 4, 152064, use_sliding_window=False, sliding_window=131072),
         7_615_616_512,
@@ -48,6 +59,29 @@ PUBLISHED = {
     ),
     "qwen3-32b": Published(
         decoder("qwen3", 5120, 25600, 64, 64, 8, 151936, head_dim=128, sliding_window=None), 32_762_123_264
+    ),
+    "Qwen3-30B-A3B": Published(
+        decoder("qwen3_moe", 2048, 6144, 48, 32, 4, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8)
+        | {"moe_intermediate_size": 768, "sliding_window": None},
+        30_532_122_624,
+    ),
+    "Qwen3-VL-8B": Published(  # its language model is that of Qwen3-8B
+        {
+            "model_type": "qwen3_vl",
+            "text_config": decoder("qwen3_vl_text", 4096, 12288, 36, 32, 8, 151936, head_dim=128),
+            "vision_config": {"hidden_size": 1152, "depth": 27},
+        },
+        8_190_735_360,
+    ),
+    "Qwen3-VL-235B-A22B": Published(  # its language model is that of Qwen3-235B-A22B
+        {
+            "model_type": "qwen3_vl_moe",
+            "tie_word_embeddings": False,
+            "text_config": decoder("qwen3_vl_moe_text", 4096, 12288, 94, 64, 4, 151936, head_dim=128)
+            | {"moe_intermediate_size": 1536, "num_experts": 128, "num_experts_per_tok": 8},
+            "vision_config": {"hidden_size": 1152, "depth": 27},
+        },
+        235_093_634_560,
     ),
     "qwen3-next-80b-a3b": Published(  # its card: 80 billion
         decoder("qwen3_next", 2048, 5120, 48, 16, 2, 151936, head_dim=256, num_experts=512, num_experts_per_tok=10)
@@ -75,6 +109,7 @@ PUBLISHED = {
                 "head_dim": 128,
                 "sliding_window": 1024,
             },
+            "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
         },
         25_600e6 + 262_208 * 5376,
         0.5e6,

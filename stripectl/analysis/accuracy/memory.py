@@ -2,6 +2,7 @@
 (`profiles/compiled/memory.json`, made by benchmarks/memory.py)."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -63,7 +64,8 @@ class CompiledMemory(NamedTuple):
     @property
     def workload(self) -> Workload:
         """A model's attention alone, or its step with a sequence per replica."""
-        sizes = Model.load(self.model).step_sizes
+        model = Model.load(self.model)
+        sizes = replace(model, other_parameters=0).step_sizes  # only computed parts were compiled
         if self.passes != STEP:
             sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
         batch = parse_plan(self.plan).product(BATCH_AXES)

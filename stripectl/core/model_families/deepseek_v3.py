@@ -1,9 +1,8 @@
 """DeepSeek-V3 (DeepSeek-AI 2024, arXiv:2412.19437): latent attention and experts."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
 from stripectl.core.decoder_config import (
     LATENT,
-    NOTHING,
     decoder,
     experts_after_dense_layers,
     latent,
@@ -11,6 +10,7 @@ from stripectl.core.decoder_config import (
     matrices,
     usual_sizes,
 )
+from stripectl.core.replacement import FIGURES, OMITTED, WORK, Replacement
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -27,8 +27,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
         qkv_bias=False,
         replaced=[
             *experts.replaced(d),
-            Replacement(*attention, layers * (theirs - matrices(d, sizes))),
-            *([Replacement("prediction of several tokens", NOTHING)] * bool(ahead)),
+            Replacement(*attention, layers * (theirs - matrices(d, sizes)), WORK),
+            *([Replacement("prediction of several tokens", OMITTED, distorts=FIGURES)] * bool(ahead)),
         ],
         vectors=layers * latent_norms(keys) + experts.sparse_layers * experts.number,  # one router bias per expert
     )

@@ -1,20 +1,20 @@
 """Gemma 2 (Gemma Team 2024, arXiv:2408.00118): windows in every other layer, four norms, and soft caps."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
-from stripectl.core.decoder_config import NOTHING, decoder, every, layer_masks, usual_sizes
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
+from stripectl.core.decoder_config import decoder, every, layer_masks, usual_sizes
+from stripectl.core.replacement import OMITTED, Replacement
 
 GEMMA = {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096}
 
 
-def read(keys: ConfigKeys, period: int, replaced: Sequence[Replacement] = (), **own: Any) -> ModelConfig:
+def read(keys: ConfigKeys, period: int, **own: Any) -> ModelConfig:
     capped = keys.is_set("attn_logit_softcapping") or keys.is_set("final_logit_softcapping")
-    caps = [Replacement("soft caps of scores and logits", NOTHING)] * capped
+    caps = [Replacement("soft caps of scores and logits", OMITTED, distorts=("time",))] * capped
     masks = layer_masks(keys, every(keys, period, "sliding_attention"))
-    return decoder(keys, masks=masks, norms=4, replaced=[*caps, *replaced], **own)
+    return decoder(keys, masks=masks, norms=4, replaced=caps, **own)
 
 
 family = Family(

@@ -1,14 +1,12 @@
 """Gemma 3 (Gemma Team 2025, arXiv:2503.19786): windows in five of six layers, norms of queries and keys."""
 
-from typing import Any
-
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
 from stripectl.core.decoder_config import usual_sizes
 from stripectl.core.model_families import gemma2
 
 
-def read(keys: ConfigKeys, **own: Any) -> ModelConfig:
-    return gemma2.read(keys, keys.size("sliding_window_pattern"), query_key_norms="head", **own)
+def read(keys: ConfigKeys) -> ModelConfig:
+    return gemma2.read(keys, keys.size("sliding_window_pattern"), query_key_norms="head")
 
 
 family = Family(read, usual_sizes(262208, 2304, 9216, 26, 8, 4, sliding_window_pattern=6, **gemma2.GEMMA))

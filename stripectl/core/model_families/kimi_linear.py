@@ -1,9 +1,8 @@
 """Kimi-Linear (Kimi Team 2025, arXiv:2510.26692): a gated delta rule in three of four layers, then latent attention."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
 from stripectl.core.decoder_config import (
     LATENT,
-    NOTHING,
     decoder,
     experts_after_dense_layers,
     latent,
@@ -13,12 +12,18 @@ from stripectl.core.decoder_config import (
     usual_sizes,
 )
 from stripectl.core.linear_attention import LinearHeads
+from stripectl.core.replacement import OMITTED, WORK, Replacement
 from stripectl.util.json import is_list
+
+LATER_PARTS = ("routed_expert_hidden_size", "mla_use_output_gate")  # of Kimi K3, whose files name this family
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
     """A recurrence of its own heads in three of four layers; else heads that multiply and send as much as heads of
     latent attention."""
+    for name in LATER_PARTS:
+        if keys.value(name):
+            raise keys.refuse(name, "absent, because Kimi-Linear has no such part")
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     masks = numbered_masks(keys)
     count = masks.count("linear")
@@ -46,8 +51,9 @@ def read(keys: ConfigKeys) -> ModelConfig:
                 f"latent attention with keys of {h} and values of {v}",
                 f"{n} heads of such keys and values",
                 (layers - count) * (theirs - matrices(d, own)),
+                WORK,
             ),
-            Replacement("output gates of linear layers", NOTHING, count * lh * (d + ln * lh)),
+            Replacement("output gates of linear layers", OMITTED, count * lh * (d + ln * lh), WORK),
         ],
         recurrence="kda",
         d_conv=kernel,

@@ -1,7 +1,8 @@
 """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention with gates."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
-from stripectl.core.decoder_config import NOTHING, attention_of, one_embedding
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
+from stripectl.core.decoder_config import attention_of, one_embedding
+from stripectl.core.replacement import OMITTED, WORK, Replacement
 
 NO_FEED_FORWARD = 128  # for a layer without a feed-forward, because a step's model has one, and `tensor` divides it
 
@@ -17,9 +18,10 @@ def read(keys: ConfigKeys) -> ModelConfig:
         raise keys.refuse("n_groups", f"a divisor of num_heads {n}")
     own = {"heads": n, "kv_heads": n, "head_dim": state, "v_head_dim": h, "key_heads": groups, "d_conv": kernel}
     masks = ["linear"] * layers
+    more = -layers * 3 * d * NO_FEED_FORWARD
     found = [
-        Replacement("output gates of linear layers", NOTHING, layers * d * width),
-        Replacement("no feed-forward", f"a feed-forward of size {NO_FEED_FORWARD}", -layers * 3 * d * NO_FEED_FORWARD),
+        Replacement("output gates of linear layers", OMITTED, layers * d * width, WORK),
+        Replacement("no feed-forward", f"a feed-forward of size {NO_FEED_FORWARD}", more, WORK),
         *one_embedding(keys),
     ]
     convolved = width + 2 * groups * state

@@ -1,16 +1,16 @@
 """Qwen3-Next: a gated delta rule in three of four layers, gated attention in the fourth, experts in all."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
 from stripectl.core.decoder_config import (
-    NOTHING,
-    Experts,
     config_heads,
     decoder,
     every,
+    experts_in_every_layer,
     layer_masks,
     usual_sizes,
 )
 from stripectl.core.linear_attention import LinearHeads
+from stripectl.core.replacement import OMITTED, WORK, Replacement
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -21,15 +21,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
     kh, vh, kn, vn = (
         keys.size(f"linear_{x}") for x in ("key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads")
     )
-    experts = Experts(
-        keys.size("num_experts"),
-        keys.size("num_experts_per_tok"),
-        keys.size("moe_intermediate_size"),
-        keys.size("shared_expert_intermediate_size"),
-        layers,
-    )
-    if keys.value("mlp_only_layers") or keys.size("decoder_sparse_step") != 1:
-        raise keys.refuse("mlp_only_layers", "empty, with a decoder_sparse_step of 1")
+    shared = keys.size("shared_expert_intermediate_size")
+    experts = experts_in_every_layer(keys, "num_experts", "moe_intermediate_size", shared)
     convolution = keys.size("linear_conv_kernel_dim")
     convolved = convolution * (2 * kn * kh + vn * vh)
     norms = -count * 2 * sizes["head_dim"]  # norms of queries and keys, which only softmax layers have
@@ -40,8 +33,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
         query_key_norms="head",
         replaced=[
             *experts.replaced(d, gates=d),
-            Replacement("output gates of linear layers", NOTHING, count * d * vn * vh),
-            Replacement("gates of attention", NOTHING, (layers - count) * d * sizes["heads"] * sizes["head_dim"]),
+            Replacement("output gates of linear layers", OMITTED, count * d * vn * vh, WORK),
+            Replacement("gates of attention", OMITTED, (layers - count) * d * sizes["heads"] * sizes["head_dim"], WORK),
         ],
         recurrence="gdn",
         d_conv=convolution,

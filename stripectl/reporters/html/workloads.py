@@ -4,7 +4,7 @@ gain and its method, and links to the details."""
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stripectl.core.model_config import MODEL_SIZES
+from stripectl.core.model_config import STEP_FIELDS
 from stripectl.core.workload import Workload, format_length
 from stripectl.reporters.html.charts import PageContext
 from stripectl.results.labels import heads_label, workload_label
@@ -58,7 +58,7 @@ def shape_labels(works: Sequence[Workload], targets: Sequence[str]) -> list[str]
     """The label that distinguishes each workload from others of its length and pass: model or shape, and target."""
     models = [f"model {work.model}" if work.model else heads_label(work) for work in works]
     whole = [workload_label(replace(work, seq_len=works[0].seq_len)) for work in works]
-    same_shape = len({work.without("seq_len", "passes", *MODEL_SIZES) for work in works}) == 1
+    same_shape = len({work.without("seq_len", "passes", *STEP_FIELDS) for work in works}) == 1
     places = targets if len(set(targets)) > 1 else [""] * len(works)
     for names in ([""] * len(works) if same_shape else models, whole):
         labels = [_joined(*each) for each in zip(names, places, strict=True)]

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.core.model_config import MODEL_SIZES
+from stripectl.core.model_config import STEP_FIELDS
 from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.screen import UNLIMITED_COLUMNS
 from stripectl.results.labels import METHOD_WORDS, workload_label
@@ -49,7 +49,7 @@ def panel_title(found: Recommendation) -> str:
 def other_workload_label(other: Recommendation, found: Recommendation) -> str:
     """The label that distinguishes another workload of the run from the card's."""
     own, first = other.workload, found.workload
-    shapes = [each.without("seq_len", "passes", *MODEL_SIZES) for each in (own, first)]
+    shapes = [each.without("seq_len", "passes", *STEP_FIELDS) for each in (own, first)]
     if other.target == found.target and shapes[0] == shapes[1]:
         return f"{format_length(own.seq_len)} {own.passes}"
     return panel_title(other)

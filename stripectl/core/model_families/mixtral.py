@@ -1,0 +1,21 @@
+"""Mixtral (Jiang et al. 2024, arXiv:2401.04088): Mistral with experts in place of the feed-forward."""
+
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
+from stripectl.core.decoder_config import decoder, experts_in_every_layer, layer_masks, usual_sizes
+
+
+def read(keys: ConfigKeys) -> ModelConfig:
+    experts = experts_in_every_layer(keys, "num_local_experts", "intermediate_size")
+    return decoder(
+        keys,
+        masks=layer_masks(keys, ["sliding_attention"] * keys.size("num_hidden_layers")),
+        feed_forward=experts.active,
+        replaced=experts.replaced(keys.size("hidden_size")),
+    )
+
+
+family = Family(
+    read,
+    usual_sizes(32000, 4096, 14336, 32, 32, 8, sliding_window=None, num_local_experts=8, num_experts_per_tok=2),
+    {"num_local_experts": "num_experts"},
+)

@@ -1,0 +1,11 @@
+"""The language model of Qwen3-VL (Bai et al. 2025, arXiv:2511.21631): Qwen3 without windows."""
+
+import functools
+
+from stripectl.core.config_json import Family
+from stripectl.core.decoder_config import decoder, usual_sizes
+
+family = Family(
+    functools.partial(decoder, query_key_norms="head"),
+    usual_sizes(151936, 4096, 22016, 32, 32, 32, head_dim=128),
+)
