@@ -1,7 +1,6 @@
 """The memory of a TPU core (VMEM) that tiles take, by the TPU compiler, with no TPU at hand.
 
     python benchmarks/tile_memory.py v5e v6e          # ten minutes each; alone: all
-    python benchmarks/tile_memory.py --error          # the model's error over benchmarks/tile_memory.json
 
 Each kernel of a pass is compiled alone, for a pair of long shards, with a limit just above its blocks and accumulators:
 the compiler's error then says what it takes with its scores. A machine's rows replace its rows in tile_memory.json.
@@ -16,10 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stripectl.compile.toolchain import TOOLCHAINS, topology_arguments
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_tile
 from stripectl.core.workload import DTYPE_BYTES
+from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import Target
 from stripectl.kernels.pallas_tpu import tile_memory as pallas_memory
 from stripectl.kernels.splash import tile_memory as splash_memory
 
@@ -36,6 +38,7 @@ ALL: Shapes = [
 FEW: Shapes = [("128", 1, ("1024", "2048x1024", "1024x2048", "2048")), ("256", 1, ("1024",)), ("64", 1, ("1024",))]
 SHAPES = {"v4": ALL, "v5e": FEW, "v5p": FEW, "v6e": FEW, "tpu7x": FEW}
 SPLASH_GROUP = 4  # its kernels compute one query head at a time
+DTYPE = "bfloat16"
 SLACK_BYTES = 2**16  # above the blocks, for numbers per row
 SIZE = re.compile(r"with size ([\d.]+)M and limit|[Uu]sed ([\d.]+)M of [\d.]+M")
 
@@ -50,16 +53,15 @@ class Row(NamedTuple):
     heads: str
     group: int
     tile: str
-    dtype: str
     blocks_mib: float
     mib: float | None
 
 
-def arrays(group: int, heads: tuple[int, int], dtype: str) -> dict[str, tuple[tuple[int, ...], str]]:
+def arrays(group: int, heads: tuple[int, int]) -> dict[str, tuple[tuple[int, ...], str]]:
     """(shape, dtype) of the arrays of a pair of shards, without the batch."""
     n, (head, v_head) = KV_HEADS * group, heads
     sizes = {"q": (n, head), "k": (KV_HEADS, head), "v": (KV_HEADS, v_head), "dout": (n, v_head)}
-    given = {name: ((of, ROWS, width), dtype) for name, (of, width) in sizes.items()}
+    given = {name: ((of, ROWS, width), DTYPE) for name, (of, width) in sizes.items()}
     rows = dict.fromkeys(("lse", "delta", "max", "sum"), ((n, ROWS), "float32"))
     return {**given, **rows, "out": ((n, ROWS, v_head), "float32"), "dq": ((n, ROWS, head), "float32")}
 
@@ -111,22 +113,22 @@ def needed_mib(device: Any, function: Callable, shapes: Sequence[tuple[tuple[int
     return None
 
 
-def splash_rows(machine: str, device: Any, heads: str, tile: Tile, dtype: str) -> Iterator[Row]:
+def splash_rows(machine: str, device: Any, heads: str, tile: Tile) -> Iterator[Row]:
     sizes = sizes_of(heads)
-    known = arrays(SPLASH_GROUP, sizes, dtype)
+    known = arrays(SPLASH_GROUP, sizes)
     for passes, part, masked, function, names in splash_parts(tile):
-        blocks = splash_memory.block_bytes(part, tile, sizes, DTYPE_BYTES[dtype], masked)
+        blocks = splash_memory.block_bytes(part, tile, sizes, DTYPE_BYTES[DTYPE], masked)
         flags = {"xla_tpu_scoped_vmem_limit_kib": str((blocks + SLACK_BYTES) // 2**10)}
         found = needed_mib(device, function, [known[name] for name in names.split()], flags)
         full = f"{part} {'masked' if masked else 'whole'}"
-        yield Row(machine, "splash", passes, full, heads, SPLASH_GROUP, str(tile), dtype, blocks / 2**20, found)
+        yield Row(machine, "splash", passes, full, heads, SPLASH_GROUP, str(tile), blocks / 2**20, found)
 
 
-def pallas_rows(machine: str, device: Any, heads: str, group: int, tile: Tile, dtype: str) -> Iterator[Row]:
+def pallas_rows(machine: str, device: Any, heads: str, group: int, tile: Tile) -> Iterator[Row]:
     from stripectl.kernels.pallas_tpu import lines
 
-    sizes, width = sizes_of(heads), DTYPE_BYTES[dtype]
-    known = {name: ((1, *shape), kind) for name, (shape, kind) in arrays(group, sizes, dtype).items()}
+    sizes, width = sizes_of(heads), DTYPE_BYTES[DTYPE]
+    known = {name: ((1, *shape), kind) for name, (shape, kind) in arrays(group, sizes).items()}
     for passes, function, names in pallas_parts(tile):
         blocks = (
             pallas_memory.forward_bytes(tile, sizes, group, width)
@@ -135,7 +137,7 @@ def pallas_rows(machine: str, device: Any, heads: str, group: int, tile: Tile, d
         )
         lines.VMEM_BYTES = blocks + SLACK_BYTES
         found = needed_mib(device, function, [known[name] for name in names.split()], {})
-        yield Row(machine, "pallas_tpu", passes, passes, heads, group, str(tile), dtype, blocks / 2**20, found)
+        yield Row(machine, "pallas_tpu", passes, passes, heads, group, str(tile), blocks / 2**20, found)
 
 
 def sizes_of(heads: str) -> tuple[int, int]:
@@ -147,10 +149,6 @@ def device_of(machine: str) -> Any:
     """A described device of a machine."""
     from jax.experimental import topologies
 
-    from stripectl.compile.toolchain import topology_arguments
-    from stripectl.hardware.profile import Hardware
-    from stripectl.hardware.target import Target
-
     hardware = Hardware.load(machine)
     small = next(each for each in hardware.slices if math.prod(each) >= 4)
     return topologies.get_topology_desc(**topology_arguments(Target(hardware, small))).devices[0]
@@ -160,13 +158,13 @@ def rows_of(machine: str) -> Iterator[Row]:
     device = device_of(machine)
     for heads, group, tiles in SHAPES[machine]:
         for tile in map(parse_tile, tiles):
-            yield from pallas_rows(machine, device, heads, group, tile, "bfloat16")
+            yield from pallas_rows(machine, device, heads, group, tile)
             if group == 1:
-                yield from splash_rows(machine, device, heads, tile, "bfloat16")
+                yield from splash_rows(machine, device, heads, tile)
 
 
 def main(names: Sequence[str]) -> None:
-    os.environ.update(JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1")
+    os.environ.update(TOOLCHAINS["tpu"].environment)
     for machine in names or SHAPES:
         kept = [row for row in records() if row.machine != machine] if RECORDS.exists() else []
         for row in rows_of(machine):

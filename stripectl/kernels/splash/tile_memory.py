@@ -29,6 +29,7 @@ COPIES = {
     ("dkv", False): (1.55, 1.55),
 }
 UNROLLED = {True: 0.8, False: 1.0}
+MANY_KEYS, MANY_COPIES = 2048, 1.3  # of so many keys at once, at least as many copies
 WIDE = 2  # copies of a result, for each column of a head above 128
 KERNELS = {"forward": ("fwd",), "backward": ("dq", "dkv")}
 
@@ -63,7 +64,7 @@ def score_bytes(kernel: str, tile: Tile, heads: tuple[int, int], masked: bool, c
     """Bytes that the compiler reserves for scores, and for results of matmuls with heads above 128: at most, over the
     tiles of `benchmarks/tile_memory.json`."""
     at_once = keys_at_once(kernel, tile, masked)
-    copies = COPIES[kernel, masked][cores > 1]
+    copies = max(COPIES[kernel, masked][cores > 1], MANY_COPIES if at_once >= MANY_KEYS else 0)
     if kernel == "fwd" and at_once < tile.block_kv:  # its steps are unrolled, and share little room
         at_once, copies = tile.block_kv, UNROLLED[masked]
     wide = max(map(padded_to_lanes, heads)) - LANES
