@@ -18,14 +18,13 @@ from stripectl.util.units import nbytes
 VMEM_FLAG = "xla_tpu_scoped_vmem_limit_kib"
 OPTIONS = {"forward": "tile", "backward": "backward"}  # of a plan, by pass
 OTHERS = ("pallas_tpu", "splash", "xla")  # kernels to try, in this order
-MIB = 2**20
+MIB, KIB_OF_MIB = 2**20, 2**10
 
 
 def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]) -> str | None:
     """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
     or None."""
-    passes = list(OPTIONS)[: 1 if workload.passes == "forward" else 2]
-    for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes):
+    for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes_of(workload)):
         limit, needed = limit_bytes(kernels[each.kernel], hardware, flags), needed_bytes(own, each, which, hardware)
         if needed is not None and limit is not None and needed > limit:
             return (
@@ -59,18 +58,21 @@ def compiler_limit_bytes(hardware: Hardware, flags: Mapping[str, str]) -> float 
 def advice(workload: Workload, plan: Plan, passes: str, hardware: Hardware, flags: Mapping[str, str]) -> str:
     """Ways to fit into a core in place of the tile of a pass: a smaller tile, a raised limit, or another kernel."""
     kernel, option = kernels[plan.kernel], OPTIONS[passes]
-    limit, has, needed = limit_bytes(kernel, hardware, flags), hardware.figure("vmem_bytes"), 0
-    ways = list[str]()
-    for tile in halved(plan.tiles[passes]):
-        taken = needed_bytes(workload, replace(plan, **{option: tile}), passes, hardware)
-        needed = max(needed, taken or 0)
-        if taken and limit and taken <= limit:
-            ways.append(f"{option}={tile}")
-            break
-    if has and needed <= has and not kernel.vmem_wanted:
-        ways.append(f"--xla-flag {VMEM_FLAG}={math.ceil(needed / MIB) * MIB // 2**10}")
-    ways += [f"--kernel {name}" for name in other_kernels(workload, plan, passes, hardware, flags)][:1]
+    limit, has = limit_bytes(kernel, hardware, flags) or 0, hardware.figure("vmem_bytes") or 0
+    smaller = (
+        f"{option}={tile}"
+        for tile in halved(plan.tiles[passes])
+        if (needed_bytes(workload, replace(plan, **{option: tile}), passes, hardware) or 0) <= limit
+    )
+    most = max(needed_bytes(workload, plan, each, hardware) or 0 for each in passes_of(workload))
+    raised = [f"--xla-flag {VMEM_FLAG}={math.ceil(most / MIB) * KIB_OF_MIB}"] if most <= has else []
+    other = (f"--kernel {name}" for name in other_kernels(workload, plan, passes, hardware, flags))
+    ways = [*itertools.islice(smaller, 1), *([] if kernel.vmem_wanted else raised), *itertools.islice(other, 1)]
     return " or ".join(ways) or "fewer query heads per key/value head"
+
+
+def passes_of(workload: Workload) -> list[str]:
+    return list(OPTIONS)[: 1 if workload.passes == "forward" else 2]
 
 
 def other_kernels(

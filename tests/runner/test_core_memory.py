@@ -48,6 +48,8 @@ def test_each_advice_of_a_refusal_makes_the_plan_fit(machine: str, kernel: str, 
         plan = replace(plan, **{option[1]: parse_plan(f"ring@tile={option[2]}").tile})
     assert why_tile_exceeds_core(plan, work, hardware, flags) is None
     reason = why_tile_exceeds_core(plan_of(kernel, tile), work, hardware, {}) or ""
+    for limit in re.findall(rf"{VMEM_FLAG}=(\d+)", reason):
+        assert why_tile_exceeds_core(plan_of(kernel, tile), work, hardware, {VMEM_FLAG: limit}) is None
     for other in re.findall(r"--kernel (\w+)", reason):
         assert "forward tile" not in (why_tile_exceeds_core(plan_of(other, tile), work, hardware, {}) or "")
 
