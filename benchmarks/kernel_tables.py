@@ -1,12 +1,12 @@
 """Makes the tables of `profiles/kernels/`: what tiles cost on TPUs, by the compiler, with no TPU at hand.
 
-    python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
+    python benchmarks/kernel_tables.py v5p v6e          # tiles that a table lacks; twenty minutes each; alone: all
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed; tiles stay; GPUs too
     python benchmarks/kernel_tables.py --recurrences v5p v5e  # chunks of linear attention; all else stays
     python benchmarks/kernel_tables.py --decay v5p v5e  # of these, chunks with a constant decay
-    python benchmarks/kernel_tables.py --bounded v5p  # forward tiles of pallas_bounded; all else stays
     python benchmarks/kernel_tables.py --tokamax tpu7x  # its kernel, with Python 3.12 or newer; all else stays
 
+An entry of the same compiler stays as it is; of another compiler, all entries are made again.
 Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`). What schedules leave
 exposed is read from the plans that `benchmarks/agreement.py` recorded.
 """
@@ -15,28 +15,40 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from stripectl.compile.compiler import CompilerPool
+from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_entries import CostEntry, CostKey
-from stripectl.simulate.cost_tables import PASSES, PassCosts, read_heads
+from stripectl.simulate.cost_tables import PASSES, PassCosts, read_entry, read_heads
 from stripectl.simulate.waves import Wave
+from stripectl.util.files import load_yaml
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
+SMALL = ("128x128", "256x256", "128x1024", "1024x128", "256x512")  # they show what a step of a tile costs
 TILES = {
     "pallas_tpu": [
-        *("512x512", "1024x512", "1024x1024", "1024x1024x256", "1024x1024x1024"),
-        *("1024x2048", "1024x2048x2048", "2048x2048"),
+        *(*SMALL, "512x512", "1024x512", "1024x1024", "1024x1024x256", "1024x1024x1024"),
+        *("1024x2048", "1024x2048x2048", "2048x1024", "2048x2048", "4096x4096"),
     ],
-    "pallas_bounded": ["512x512", "1024x512", "1024x1024", "1024x1024x1024"],
-    "splash": ["512x512", "512x1024", "1024x1024"],
-    "xla": ["1024x1024", "1024x2048", "2048x2048", "2048x4096", "4096x4096"],
+    "pallas_bounded": [
+        "128x128",
+        "256x256",
+        "1024x128",
+        "512x512",
+        "1024x512",
+        "1024x1024",
+        "1024x1024x1024",
+        "2048x2048",
+    ],
+    "splash": [*SMALL, "512x512", "512x1024", "1024x512", "1024x1024", "1024x2048", "2048x1024", "2048x2048"],
+    "xla": ["512x512", "1024x1024", "1024x2048", "2048x2048", "2048x4096", "4096x4096"],
 }
 TOKAMAX_TILES = (
     *("512x512", "256x1024", "1024x512", "1024x1024", "1024x1024x256", "1024x1024x512"),
@@ -57,6 +69,14 @@ CHUNKS = {"pallas_gated": ("64x64", "128x128"), "pallas_chunked": ("64x64", "128
 RECORDS = Path(__file__).parent / "compiled"
 # Machines without recorded plans: whose schedules are theirs, by the same compiler.
 RECORD_OF = {"v3": "v4", "h200": "h100", "b200": "h100", "gb200": "h100", "gb300": "h100"}
+HEADER = """# What a tile costs on {name}: cycles of a device for a tile of each kind of one head, and for a row of
+# tiles (backward, where tiles lie in columns, a column of a key/value head). By kernel, dtype, head_dim, queries x keys
+# and pass.
+# Made by: python benchmarks/kernel_tables.py {name}
+source: the compiler's final bundles (pallas_tpu, splash), or its estimated cycles (xla), of one small program an entry
+compiler: {compiler}
+kernels:
+"""
 MACHINES = ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 
 
@@ -103,64 +123,71 @@ def common(layouts: list[dict[str, float]]) -> dict[str, float]:
     return {key: min(each[key] for each in layouts) for key in sorted(keys)}
 
 
-def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
-    """Write the table of a machine whose entries costs(shape) gives; shapes without costs are left out."""
-    lines, made_by = list[str](), ""
+Costs = Callable[[CostKey], PassCosts | None]
+
+
+def tabulate(name: str, costs: Costs) -> None:
+    """Add the missing tiles to the table of a machine; tiles without costs(shape) are left out."""
+    path = FOLDER / f"{name}.yaml"
+    if not path.exists():
+        path.write_text(HEADER.format(name=name, compiler=TOOLCHAINS["tpu"].name))
     for kernel, tiles in TILES.items():
-        found, compiler = kernel_lines(name, kernel, tiles, HEADS, costs)
-        lines, made_by = [*lines, *found], compiler or made_by
-    if lines:
-        write(name, made_by, [*lines, *schedule_lines(name, schedule_of(name))])
+        add_tiles(name, kernel, tiles, HEADS, costs)
+    tabulate_schedule(name, costs)
 
 
-def kernel_lines(
-    name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str], costs: Callable[[CostKey], PassCosts | None]
-) -> tuple[list[str], str]:
-    """(the table's lines of a kernel, the compiler); shapes without costs are left out."""
-    found, made_by = list[str](), ""
-    for sizes in heads:
-        rows = list[str]()
-        for text in tiles:
-            known = costs(CostKey(kernel, "bfloat16", read_heads(sizes), parse_tile(text)))
-            if known is None or not known.by_pass:
-                print(f"{name} {kernel} {sizes} {text}: not compiled", file=sys.stderr)
-                continue
-            made_by = known.table.made_by or ""
-            rows.append(f'        "{text}":')
-            rows += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
-            print(name, kernel, sizes, text, flush=True)
-        found += [f"      {sizes}:", *rows] if rows else []
-    return ([f"  {kernel}:", "    bfloat16:", *found] if found else []), made_by
-
-
-def tabulate_tokamax(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
-    """Write the tiles of tokamax's kernel in the table of a machine, and their compiler, in place of those it has."""
-    made_by = replace_kernel(name, "tokamax", TOKAMAX_TILES, TOKAMAX_HEADS, costs)
+def tabulate_tokamax(name: str, costs: Costs) -> None:
+    """Add the missing tiles of tokamax's kernel to the table of a machine, and the name of their compiler."""
+    add_tiles(name, "tokamax", TOKAMAX_TILES, TOKAMAX_HEADS, costs)
     path = FOLDER / f"{name}.yaml"
     head, mark, rest = path.read_text().partition("kernels:\n")
     head = re.sub("compilers: .*\n", "", head)
-    path.write_text(f"{head}compilers: {{tokamax: {made_by}}}\n{mark}{rest}")
+    path.write_text(f"{head}compilers: {{tokamax: {TOOLCHAINS['tpu'].name}}}\n{mark}{rest}")
 
 
-def tabulate_bounded(name: str, costs: Callable[[CostKey], PassCosts | None]) -> None:
-    """Write the tiles of pallas_bounded in the table of a machine, in place of those it has."""
-    replace_kernel(name, "pallas_bounded", TILES["pallas_bounded"], HEADS, costs)
-
-
-def replace_kernel(
-    name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str], costs: Callable[[CostKey], PassCosts | None]
-) -> str:
-    """Write the tiles of a kernel in the table of a machine, in place of those it has; returns the compiler."""
-    lines, made_by = kernel_lines(name, kernel, tiles, heads, costs)
+def add_tiles(name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str], costs: Costs) -> None:
+    """Write the tiles of a kernel in the table of a machine: the entries that it has, and those that it lacks."""
     path, own = FOLDER / f"{name}.yaml", re.compile(f"  {kernel}:\n(    .*\n)+")
-    head, mark, rest = path.read_text().partition("kernels:\n")
-    path.write_text(head + mark + "\n".join([*lines, ""]) + own.sub("", rest))
-    return made_by
+    known = known_entries(name, kernel)
+    lines = [f"  {kernel}:", "    bfloat16:"]
+    for sizes in heads:
+        rows = list[str]()
+        for text in dict.fromkeys([*tiles, *known.get(sizes, {})]):
+            shape = CostKey(kernel, "bfloat16", read_heads(sizes), parse_tile(text))
+            by_pass = known.get(sizes, {}).get(text) or entries_by_pass(costs(shape))
+            if not by_pass:
+                print(f"{name} {kernel} {sizes} {text}: not compiled", file=sys.stderr)
+                continue
+            rows.append(f'        "{text}":')
+            rows += [f"          {passes}: {written(entry)}" for passes, entry in by_pass.items()]
+        lines += [f"      {sizes}:", *rows] if rows else []
+    content, section = path.read_text(), "\n".join([*lines, ""])
+    if own.search(content):
+        path.write_text(own.sub(section, content))
+    else:
+        path.write_text(content.replace("kernels:\n", f"kernels:\n{section}", 1))
 
 
-def tabulate_chunks(
-    name: str, costs: Callable[[CostKey], PassCosts | None], kernels: Sequence[str] = tuple(CHUNKS)
-) -> None:
+def known_entries(name: str, kernel: str) -> dict[str, dict[str, dict[str, CostEntry | Wave]]]:
+    """The entries of a kernel in the table of a machine by heads, tile and pass, if this compiler made them."""
+    table = load_yaml(FOLDER / f"{name}.yaml", "kernel table")
+    made_by = (table.get("compilers") or {}).get(kernel) or table["compiler"]
+    if made_by != TOOLCHAINS["tpu"].name:
+        return {}
+    by_heads = (table["kernels"] or {}).get(kernel, {}).get("bfloat16", {})
+    return {
+        str(sizes): {
+            text: {passes: read_entry(each) for passes, each in by_pass.items()} for text, by_pass in of.items()
+        }
+        for sizes, of in by_heads.items()
+    }
+
+
+def entries_by_pass(known: PassCosts | None) -> Mapping[str, CostEntry | Wave]:
+    return known.by_pass if known else {}
+
+
+def tabulate_chunks(name: str, costs: Costs, kernels: Sequence[str] = tuple(CHUNKS)) -> None:
     """Write the chunks of linear attention in the table of a machine, in place of those that it has."""
     lines, path = list[str](), FOLDER / f"{name}.yaml"
     before, mark, after = path.read_text().partition(MADE_BY)
@@ -182,7 +209,7 @@ def tabulate_chunks(
     path.write_text("\n".join([before.rstrip(), *lines, mark]) + after)
 
 
-def tabulate_schedule(name: str, _: Callable[[CostKey], PassCosts | None]) -> None:
+def tabulate_schedule(name: str, _: Costs) -> None:
     """Write what the schedules of a machine leave exposed, in place of what its table says; tiles stay."""
     path = FOLDER / f"{name}.yaml"
     kept = path.read_text().partition(MADE_BY)[0]
@@ -218,26 +245,12 @@ def shown(shares: dict[str, float]) -> str:
     return "{" + ", ".join(f'"{each}": {share:g}' for each, share in shares.items()) + "}"
 
 
-def write(name: str, made_by: str, lines: list[str]) -> None:
-    text = f"""# What a tile costs on {name}: cycles of a device for a tile of each kind of one head, and for a row of
-# tiles (backward, where tiles lie in columns, a column of a key/value head). By kernel, dtype, head_dim, queries x keys
-# and pass.
-# Made by: python benchmarks/kernel_tables.py {name}
-source: the compiler's final bundles (pallas_tpu, splash), or its estimated cycles (xla), of one small program an entry
-compiler: {made_by}
-kernels:
-"""
-    (FOLDER / f"{name}.yaml").write_text(text + "\n".join(lines) + "\n")
-    print(f"{name}: {FOLDER / name}.yaml")
-
-
 PARTS = {
     "all": tabulate,
     "schedules": tabulate_schedule,
     "recurrences": tabulate_chunks,
     "decay": partial(tabulate_chunks, kernels=("pallas_chunked",)),
     "tokamax": tabulate_tokamax,
-    "bounded": tabulate_bounded,
 }
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ class CompilerPool:
             return None
         # A tile may fit into a core's memory forward, and not backward.
         kernel, programs = kernels[shape.kernel], list[tuple[Workload, Plan]]()
-        both = (CANONICAL_TILES, FEW_TILES) if kernel.vmem_bytes else (CANONICAL_TILES,)
+        both = (CANONICAL_TILES, FEW_TILES) if kernel.dq_sums else (CANONICAL_TILES,)
         tried = [*(("forward-backward", count) for count in both), ("forward", CANONICAL_TILES)]
         for passes, count in tried if kernel.computes("backward") == shape.kernel else tried[-1:]:
             programs = [canonical_program(shape, mask, passes, count) for mask in masks_of(shape.kernel)]

@@ -15,7 +15,8 @@ from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount, count_tiles
 from stripectl.util.files import Catalogue
 
-LANES = 128  # of a TPU's vector registers
+LANES, SUBLANES = 128, 8  # of a TPU's vector registers
+BLOCK_COPIES = 2  # of a block in a core's memory: it is loaded or stored while another tile is computed
 MIN_TILE_ROWS, MAX_TILE_ROWS = 128, 4096  # of a side worth trying: a TPU's matrix unit, and the papers' largest
 # A tile costs as much as its scores and OVERHEAD_ROWS more rows: splash on v5e takes 5 % more for a score in tiles of
 # 512 than in tiles of 1024 (benchmarks/README.md "Tiles of Pallas kernels").
@@ -24,6 +25,11 @@ LINEAR_FAMILIES = ("linear", "gated")  # kernels of linear attention: with a con
 Capability = tuple[int, int]  # the compute capability of an NVIDIA GPU: 9.0 is (9, 0)
 # The tiles of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1).
 PAPER_TILES = (Tile(2048, 4096), Tile(2048, 2048))
+
+
+def padded_to_lanes(width: int) -> int:
+    """The columns that an array of this width has in a core's memory."""
+    return -(-width // LANES) * LANES
 
 
 def always_supported(*_: Any) -> None:
@@ -122,8 +128,10 @@ class Kernel:
     dq_sums(keys of a piece, tile) -> how many partial sums of dQ, each as large as the queries, a backward pass keeps
         in memory and adds up at its end, and how many arrays of this size it reads and writes for that. None for a
         kernel that keeps one dQ.
-    vmem_bytes(workload, plan, pass) -> the memory of a TPU core that a tile of the pass takes, for a kernel that leaves
-        the compiler's limit as it is; None where the kernel sets the limit itself.
+    vmem_bytes(workload, plan, pass, cores of a device) -> the memory of a TPU core that a tile of the pass takes. None
+        for a kernel whose tiles always fit.
+    vmem_wanted: the memory of a core that the kernel asks its compiler for; None where it leaves the compiler's limit
+        as it is.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
 
     In the family `softmax`, `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
@@ -175,7 +183,8 @@ class Kernel:
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None
     dq_sums: Callable[[int, Tile], tuple[int, int]] | None = None
-    vmem_bytes: Callable[[Any, Any, str], int] | None = None
+    vmem_bytes: Callable[[Any, Any, str, int], int] | None = None
+    vmem_wanted: int | None = None
     searched_sides: tuple[int, int] = (MIN_TILE_ROWS, MAX_TILE_ROWS)
 
     @property

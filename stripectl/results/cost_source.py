@@ -137,14 +137,30 @@ class CostDisagreement:
     table_cycles: float
 
 
+# The largest distance of a tile from the nearest entry: docs/explanation/simulation.md says how far costs err.
+FAR = 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableSource(Sparse):
-    """The table of tile costs, its maker, the program that made it, and the nearest entry where the shape has none."""
+    """The table of tile costs, its maker, the program that made it, and the nearest entry where the shape has none.
+
+    For a tile without an entry, `distance` is the distance of the nearest tile (`Tile.distance`: 1.0 where one side is
+    twice as long), and `sizes` is the number of tiles whose trend its cost follows.
+    """
 
     table: str | None = None
     made_by: str | None = None
     interpolated_from: str | None = None
+    distance: float | None = None
+    sizes: int | None = None
     program: str | None = None
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the tile has no entry near it, or no trend is known: its sides and the sides of the nearest entry
+        differ by more than a factor of two."""
+        return self.distance is not None and (self.distance > FAR or self.sizes == 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from stripectl.results.case import Case
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled
+from stripectl.simulate.core_memory import VMEM_FLAG
 from stripectl.simulate.cost_model import CostModel
 from stripectl.simulate.simulation import GroupTimes, simulate_times
 from stripectl.simulate.step_memory import step_memory
@@ -34,8 +35,9 @@ def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tup
     refused = Measurement.of(case)
     if not case.is_ready:
         return refused, []
-    if case.flags:
-        reason = "compiler flags do not affect a simulation. Try --method compiled, or --method measured."
+    if unknown := ", ".join(sorted((case.flags or {}).keys() - {VMEM_FLAG})):
+        known = f"cannot simulate the flag {unknown} because only {VMEM_FLAG} affects a simulation"
+        reason = f"{known}. Try --method compiled, or --method measured."
         return replace(refused, status="refused", reason=reason), []
     try:
         alike = layer_groups(case.workload, case.plan)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from stripectl.core.kernel import Kernel, kernels
 from stripectl.core.layout import Tile
@@ -44,6 +44,16 @@ class PassCosts:
     table: TableSource
 
 
+class TableCost(NamedTuple):
+    """The entry of a pass; the other shape that it was derived from, or an empty text; for a tile without an entry, the
+    distance of the nearest tile, and the number of tiles whose trend it follows."""
+
+    entry: CostEntry | Wave
+    near: str = ""
+    distance: float | None = None
+    sizes: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class CostTable:
     """The costs of a machine: `entries[kernel, dtype][heads][tile][pass]`, and the transfers that its compiler
@@ -65,28 +75,31 @@ class CostTable:
         found = {passes: cost for passes in PASSES if (cost := self.cost(shape, passes))}
         if not found:
             return None
-        waves = any(isinstance(entry, Wave) for entry, _ in found.values())
+        waves = any(isinstance(each.entry, Wave) for each in found.values())
         known = CostOrigin.PUBLISHED if waves else source_of(shape.kernel)
         source = CostOrigin.MEASURED_BEFORE if shape.kernel in self.measured else known
-        near = ", ".join(sorted({near for _, near in found.values() if near}))
-        made_by = self.compilers.get(shape.kernel) or self.compiler or self.source
-        table = TableSource(table=self.name, made_by=made_by, interpolated_from=near or None)
-        return PassCosts({passes: entry for passes, (entry, _) in found.items()}, source, table)
+        table = TableSource(
+            table=self.name,
+            made_by=self.compilers.get(shape.kernel) or self.compiler or self.source,
+            interpolated_from=", ".join(sorted({each.near for each in found.values() if each.near})) or None,
+            distance=max((each.distance for each in found.values() if each.distance), default=None),
+            sizes=min((each.sizes for each in found.values() if each.sizes), default=None),
+        )
+        return PassCosts({passes: each.entry for passes, each in found.items()}, source, table)
 
     def tiles(self, shape: CostKey, passes: str) -> list[Tile]:
         """The tiles with an entry for the kernel and dtype of a shape, with heads of any size."""
         known = self.entries.get((shape.costs_of, shape.dtype), {})
         return [tile for tiles in known.values() for tile in costs_of_pass(tiles, passes)]
 
-    def cost(self, shape: CostKey, passes: str) -> tuple[CostEntry | Wave, str] | None:
-        """(the entry of a pass, a description of the other shape it was derived from, or an empty text)."""
+    def cost(self, shape: CostKey, passes: str) -> TableCost | None:
+        """The cost of a pass; None where the table has no entry for the kernel and dtype."""
         known = self.entries.get((shape.costs_of, shape.dtype), {})
         heads = {head: own for head, tiles in known.items() if (own := costs_of_pass(tiles, passes))}
         wanted = shape.heads
         if wanted not in heads and wanted.keys != wanted.values:
             own, other = (self.cost(shape.with_heads(size), passes) for size in wanted)
-            mean = own and other and mean_of_heads(own[0], other[0], passes)
-            return mean and (mean, f"heads of {wanted.keys} and of {wanted.values}")
+            return own and other and mean_cost(own, other, shape, passes)
         square = [head.keys for head in heads if head.keys == head.values]
         if wanted in heads:
             head = wanted
@@ -94,16 +107,24 @@ class CostTable:
             head = Heads(nearest := nearest_head(wanted.keys, square), nearest)
         else:
             return None
-        tiles = heads[head]
+        tiles, kernel = heads[head], kernels[shape.kernel]
         near = f"head_dim {head.keys}" if head != wanted else ""
         if isinstance(entry := next(iter(tiles.values())), Wave):
-            return entry._replace(tile_s=entry.tile_s * wanted.keys / head.keys), near
-        if shape.tile not in tiles:
-            closest, entry = entry_near(tiles, shape.tile, kernels[shape.kernel])
-            near = ", ".join(filter(None, [f"tile {closest}", near]))
-        else:
-            entry = tiles[shape.tile]
-        return entry.times(padded(wanted.keys) / padded(head.keys)), near
+            return TableCost(entry._replace(tile_s=entry.tile_s * wanted.keys / head.keys), near)
+        factor = padded(wanted.keys) / padded(head.keys)
+        if shape.tile in tiles:
+            return TableCost(tiles[shape.tile].times(factor), near)
+        closest, entry = entry_near(tiles, shape.tile, kernel)
+        distance = kernel.full_name(shape.tile).distance(kernel.full_name(closest))
+        near = ", ".join(filter(None, [f"tile {closest}", near]))
+        return TableCost(entry.times(factor), near, distance, len(tiles))
+
+
+def mean_cost(own: TableCost, other: TableCost, shape: CostKey, passes: str) -> TableCost:
+    """The cost where key heads and value heads have different sizes, from the costs of both sizes."""
+    own = own._replace(entry=mean_of_heads(own.entry, other.entry, passes))
+    heads = f"heads of {shape.heads.keys} and of {shape.heads.values}"
+    return own._replace(near=f"{own.near.partition(',')[0]}, {heads}" if own.distance else heads)
 
 
 def entry_near(known: Mapping[Tile, CostEntry], tile: Tile, kernel: Kernel) -> tuple[Tile, CostEntry]:

@@ -1,5 +1,7 @@
 """Tables of what tiles cost: what ships, what is made of them, and that every plan takes the same."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -7,16 +9,20 @@ import pytest
 from stripectl.analysis.cost_sentences import cost_sentences
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.plan import parse_plan, parse_tile, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
+from stripectl.results.cost_source import FAR
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
 from stripectl.simulate.cost_tables import (
     PASSES,
+    CostTable,
+    costs_of_pass,
+    entry_near,
     shapes_of,
     shipped_costs,
     table_cost_model,
@@ -35,7 +41,7 @@ WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forw
 
 def shape(tile: str = "1024x1024", heads: str = "128", kernel: str = "pallas_tpu") -> CostKey:
     keys, _, values = heads.partition("/")
-    return CostKey(kernel, "bfloat16", Heads(int(keys), int(values or keys)), Tile(*map(int, tile.split("x"))))
+    return CostKey(kernel, "bfloat16", Heads(int(keys), int(values or keys)), parse_tile(tile))
 
 
 def entry(name: str, wanted: CostKey, passes: str = "forward") -> CostEntry:
@@ -98,6 +104,66 @@ def test_a_shape_that_no_entry_is_for_takes_the_nearest_and_says_so() -> None:
     assert whole == pytest.approx(entry("v5p", shape()).whole, rel=0.15)  # as many scores
     half = entry("v5p", shape("512x1024")).whole
     assert half == pytest.approx(whole / 2, rel=0.15)
+
+
+@pytest.mark.parametrize("name", TPUS)
+def test_a_table_of_a_tpu_has_several_sizes_of_every_kernel_and_head(name: str) -> None:
+    """So that the cost of a step is known: small tiles as well as large tiles."""
+    table = table_of(name)
+    assert table
+    for (kernel, _), heads in table.entries.items():
+        for tiles in heads.values():
+            for passes in PASSES:
+                sides = [side for tile in costs_of_pass(tiles, passes) for side in tile.sides]
+                assert len(set(sides)) >= 2 if sides else passes == "backward"
+                if sides and kernel in ("pallas_tpu", "pallas_bounded", "splash"):
+                    assert min(sides) == 128
+
+
+@pytest.mark.parametrize("name", TPUS)
+@pytest.mark.parametrize("kernel", ["pallas_tpu", "splash"])
+@pytest.mark.parametrize("passes", PASSES)
+def test_a_step_of_a_tile_costs_something(name: str, kernel: str, passes: str) -> None:
+    """A score in tiles of 128 takes at least half as long again as in tiles of 1024."""
+    small, large = (entry(name, shape(f"{side}x{side}", kernel=kernel), passes) for side in (128, 1024))
+    assert small.whole * 8**2 > 1.5 * large.whole
+
+
+def left_out(table: CostTable) -> Iterator[tuple[float, float]]:
+    """For each entry of two sides, from the other entries of its heads: the distance of the nearest of them, and the
+    error of the cost of a whole tile."""
+    for (kernel, _), heads in table.entries.items():
+        for tiles, passes in itertools.product(heads.values(), PASSES):
+            known = {tile: each for tile, each in costs_of_pass(tiles, passes).items() if not tile.block_kv_compute}
+            for tile, own in known.items() if kernel in kernels.names() and len(known) > 2 else ():
+                others = {each: cost for each, cost in known.items() if each != tile}
+                near, found = entry_near(others, tile, kernels[kernel])
+                yield near.distance(tile), abs(found.whole / own.whole - 1)
+
+
+@pytest.mark.parametrize(("far", "median", "most"), [(False, 0.05, 0.20), (True, 0.16, 0.45)])
+def test_the_fit_of_tile_costs_errs_as_its_page_says(far: bool, median: float, most: float) -> None:
+    """Leave one out, over all tables: half of the costs err by less, and nine of ten by less."""
+    pairs = [pair for name in (*TPUS, "h100") if (table := table_of(name)) for pair in left_out(table)]
+    errors = sorted(error for distance, error in pairs if (distance > FAR) == far)
+    assert len(errors) > 100 and errors[len(errors) // 2] < median and errors[len(errors) * 9 // 10] < most
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "distance", "far"),
+    [
+        ("v5e", shape("128"), None, False),
+        ("v5e", shape("512x2048", kernel="splash"), 1.0, False),
+        ("v5e", shape("128x8192"), 3.0, True),
+        ("h100", shape("2048x1024", "64", kernel="xla"), 1.0, True),  # one size is no trend
+        ("h100", shape("2048x1024", "128", kernel="xla"), 1.0, False),
+        ("v5e", shape("128x8192", "192/128"), 3.0, True),
+    ],
+)
+def test_a_tile_far_from_every_entry_is_marked(name: str, key: CostKey, distance: float | None, far: bool) -> None:
+    table = table_of(name)
+    known = table and table.costs(key)
+    assert known and known.table.distance == distance and known.table.is_far == far
 
 
 def test_a_head_is_padded_to_the_matrix_unit() -> None:

@@ -17,7 +17,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.kernels.gated.chunk import product
 from stripectl.kernels.pallas_gated.kernel import at_first
-from stripectl.kernels.pallas_tpu.lines import VMEM_BYTES, compiled_platform
+from stripectl.kernels.pallas_tpu.lines import compiled_platform
+from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES
 
 MASKED = -1e30  # the logarithm of zero
 

@@ -22,7 +22,8 @@ from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
 from stripectl.kernels.gated.chunk import gradient_before, outputs_after, state_after
 from stripectl.kernels.gated.kernel import apply_map, compose_maps, split_map
 from stripectl.kernels.pallas_gated.chunks import chunk_of_head
-from stripectl.kernels.pallas_tpu.lines import VMEM_BYTES, compiled_platform
+from stripectl.kernels.pallas_tpu.lines import compiled_platform
+from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES
 
 __all__ = ["apply_map", "compose_maps", "gradients", "map_of", "outputs", "split_map", "transposed_map_of"]
 

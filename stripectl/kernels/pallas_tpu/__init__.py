@@ -4,18 +4,17 @@ Its grid holds live tiles only, whole tiles run without a mask, and the state of
 sides of a tile are multiples of a TPU's 128 lanes; rows of a shard's piece that they do not divide are padded.
 """
 
-import math
 from functools import partial
 from typing import Any
 
 from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
 from stripectl.core.layout import Tile
+from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES, keys_at_once, vmem_bytes
 
 # 2048x2048 takes 2 to 6 % fewer bundles per score, but more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
 # kernels".
 DEFAULT = Tile(1024, 1024)
 MIN_DEFAULT_ROWS = 512
-COMPUTE = 512  # keys that are multiplied at once, where the plan does not say
 INDEX_BITS = 14  # for a tile's place in its line, and for a line's number
 
 
@@ -35,11 +34,13 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULT,
     why_unsupported=partial(why_unsupported, "pallas_tpu"),
-    keys_at_once=lambda tile: (math.gcd(tile.block_kv, COMPUTE),),
+    keys_at_once=lambda tile: (keys_at_once(tile),),
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
     moved_bytes_per_element={"forward": 4, "backward": 4},  # the scaled queries
+    vmem_bytes=vmem_bytes,
+    vmem_wanted=VMEM_BYTES,
     query_copies={"forward": 1, "backward": 1},
     bundles={
         "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True, blocks=2),),

@@ -13,7 +13,6 @@ both passes. Sums of exponentials stay separate in the 128 lanes of a row and ar
 The backward pass is one kernel with five matmuls per tile. It holds dQ in VMEM for all rows, or for as many as fit.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +24,6 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.kernel import LANES, FusedHop
 from stripectl.core.layout import Tile
-from stripectl.kernels.pallas_tpu import COMPUTE
 from stripectl.kernels.pallas_tpu.accumulators import Accumulators
 from stripectl.kernels.pallas_tpu.lines import (
     BEGINS,
@@ -38,12 +36,12 @@ from stripectl.kernels.pallas_tpu.lines import (
     visit_stripes,
 )
 from stripectl.kernels.pallas_tpu.padding import padding_of
+from stripectl.kernels.pallas_tpu.tile_memory import DQ_BYTES, FLOAT32, keys_at_once
 from stripectl.kernels.xla.kernel import LOG2_E
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
 DROPPED = -2.4e38  # a score that the mask drops, far below the maximum of no scores
 MIN_LOG_SUM_EXP = -1e38  # of a row, so that a dropped score is far below it too
-DQ_BYTES = 4 * 2**20  # VMEM for dQ; a v4 core has 16 MiB in total
 ABT, AB, ATB = ((1,), (1,)), ((1,), (0,)), ((0,), (0,))  # the dimensions that a product sums over
 
 
@@ -62,11 +60,6 @@ def broadcast_lanes(x_TC, width):
 def sum_lanes(x_TS, total_TC):
     """total plus the sums of x over every 128th column."""
     return sum(jnp.split(x_TS, x_TS.shape[1] // LANES, axis=1), total_TC)
-
-
-def keys_at_once(tile: Tile) -> int:
-    """Keys that are multiplied at once, out of the block_kv that is fetched."""
-    return tile.block_kv_compute or math.gcd(tile.block_kv, COMPUTE)
 
 
 def column(x_1T):
@@ -289,7 +282,7 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     heads, dtype = k_BKSH.shape[1], q_BNTH.dtype
     lse = jnp.maximum(lse_BNT * LOG2_E, MIN_LOG_SUM_EXP)
     group, width = q_BNTH.shape[1] // heads, q_BNTH.shape[3]
-    stripes = in_stripes(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
+    stripes = in_stripes(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * FLOAT32))
     queries, keys, hop = padding_of(bands, stripes, tile, hop)
     of_queries = scaled_queries(q_BNTH), dout_BNTH.astype(dtype), lse, delta_BNT, dq_BNTH
     q, dout, lse, delta, dq = (fold_heads(queries.pad(x), heads) for x in of_queries)

@@ -26,11 +26,11 @@ from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.mask_tiles import column_tiles, row_tiles
 from stripectl.kernels.pallas_tpu import INDEX_BITS
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, RemoteHop
+from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES
 from stripectl.kernels.xla.kernel import compiled_platform
 
 LISTED = 2**15  # tiles in a list, so that it fits in a core's scalar memory
 MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry
-VMEM_BYTES = 64 * 2**20  # the most that a kernel may use, where a core has as much
 INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rules of TPU interpret mode
 INTERPRET_HOPS: Any = pltpu.InterpretParams()  # devices wait for each other, because their grids differ in length
 

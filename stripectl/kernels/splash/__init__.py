@@ -10,6 +10,7 @@ from typing import Any
 from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
 from stripectl.core.layout import Tile
 from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size, vmem_bytes
 
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
@@ -43,15 +44,6 @@ def mask_bytes(rows: int, tile: Tile) -> int:
 DEFAULT = Tile(1024, 1024)
 MIN_DEFAULT_ROWS = 512  # on v5e a score costs 5 % more than at 1024; at 128 rows it costs nearly four times as much
 
-# Keys that a kernel multiplies at once, out of the block_kv that it has fetched, where the plan does not say: under a
-# mask, and without. In the forward pass, and by the compiler's bundles, the larger number is 1 to 7 % faster without a
-# mask and slower with a mask: benchmarks/README.md "Tiles of Pallas kernels".
-COMPUTE, COMPUTE_WHOLE = 512, 1024
-
-
-def compute_size(tile: Tile, most: int) -> int:
-    return tile.block_kv_compute or (most if tile.block_kv % most == 0 else tile.block_kv)
-
 
 about = Kernel(
     "splash",
@@ -66,6 +58,7 @@ about = Kernel(
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
     # Queries are scaled; the results of rectangles are merged in float32.
     moved_bytes_per_element={"forward": 14, "backward": 14},
+    vmem_bytes=vmem_bytes,
     query_copies={"forward": 2, "backward": 2},  # and a separate result
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2, blocks=2),),

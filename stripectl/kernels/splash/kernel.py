@@ -26,8 +26,9 @@ from jax import lax
 import stripectl.compat as compat
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import clip
-from stripectl.kernels.splash import COMPUTE, COMPUTE_WHOLE, compute_size, rectangles
+from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import fold
+from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size
 
 EMPTY = rectangles.EMPTY
 
