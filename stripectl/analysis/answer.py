@@ -6,6 +6,7 @@ Plans that cannot be distinguished are one answer with several names: "striped o
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 
+from stripectl.analysis.distortions import across_classes
 from stripectl.analysis.ranking import Ranking
 from stripectl.core.layout import Tile
 from stripectl.core.plan import WORD_OPTIONS, Plan
@@ -61,7 +62,9 @@ def answer(ranking: Ranking, gain: Speedup | None) -> str:
     if len(ranking.rivals) == 1:
         return f"Only {name} has a time: {duration(best.median_s)}."
     if gain and gain.value >= MIN_GAIN:
-        return f"Use {name}: {times(gain.value)} faster than {base_phrase(best, gain.over)}."
+        across = across_classes(best.plan, gain.over)
+        note = f" ({across})" if across else ""
+        return f"Use {name}: {times(gain.value)} faster than {base_phrase(best, gain.over)}{note}."
     others = [m for m in ranking.rivals[1:] if all(m is not each for each in equals)]
     if not others or not best.median_s or not others[0].median_s:
         return f"Use {name}: no plan of this run is faster."

@@ -4,6 +4,7 @@ Levels say how the time of the best plan is known, from published figures only t
 themselves. Whether two plans can be distinguished is part of the answer, not of the level.
 """
 
+from stripectl.analysis.distortions import distortions
 from stripectl.analysis.ranking import Ranking, speedup_error
 from stripectl.results.cost_source import CostOrigin
 
@@ -13,7 +14,14 @@ MAX_GOOD_ERROR = 0.15  # of predictions
 
 
 def confidence_level(ranking: Ranking, known_error: float | None) -> int:
-    """From 1 to 4; `known_error` is the error of such predictions against published measurements, where it is known."""
+    """From 1 to 4; `known_error` is the error of such predictions against published measurements, where it is known.
+    Each distortion of the time of the best plan lowers the level by one."""
+    lowered = sum("time" in each.figures for each in distortions(ranking.best))
+    return max(1, level_by_method(ranking, known_error) - lowered)
+
+
+def level_by_method(ranking: Ranking, known_error: float | None) -> int:
+    """The level by how the time of the best plan was obtained."""
     best = ranking.best
     if best.method == "measured":
         if not best.ci95_s or not best.median_s:

@@ -1,5 +1,6 @@
 """Why a plan is recommended, in sentences, each with the figures of the run that support it."""
 
+from stripectl.analysis.distortions import across_classes
 from stripectl.analysis.plausibility import why_so_fast
 from stripectl.analysis.ranking import Ranking, short_names
 from stripectl.core.workload import STEP, format_length
@@ -73,7 +74,8 @@ def kernel_phrase(found: Recommendation) -> str:
     over = found.gain and found.gain.over
     if over is None or over.kernel == found.plan.kernel:
         return ""
-    return f", with another kernel ({found.plan.kernel}, not {over.kernel})"
+    across = across_classes(found.plan, over)
+    return f", with another kernel ({found.plan.kernel}, not {over.kernel}{f': {across}' if across else ''})"
 
 
 def schedule_sentence(best: Measurement) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stripectl.analysis.answer import answer, or_list, question, ties, why_above_bound
 from stripectl.analysis.confidence import LEVELS, WIDE_INTERVAL, confidence_level
 from stripectl.analysis.crossover import Curves, crossover
+from stripectl.analysis.distortions import distortions
 from stripectl.analysis.explanation import plans_phrase, reasons
 from stripectl.analysis.ranking import (
     MIN_MARGIN,
@@ -37,6 +38,7 @@ from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
 from stripectl.simulate.defaults import with_defaults
 from stripectl.statistics.intervals import ratio_interval
+from stripectl.util.units import plural
 
 if TYPE_CHECKING:
     from stripectl.analysis.accuracy.attention import AttentionGroup
@@ -94,6 +96,7 @@ def recommendation_of(
         memory=best.memory or None,
         step_parts=best.step_parts or None,
         refused=refused_plans(ranking),
+        distortions=distortions(best),
     )
     return replace(found, statements=statements(found), reasons=reasons(found, ranking, run))
 
@@ -170,6 +173,8 @@ def confidence(ranking: Ranking) -> Confidence:
     best, second = ranking.best, ranking.runner_up
     word, said = {"measured": _measured, "simulated": _simulated}.get(best.method, _predicted)(ranking)
     level = confidence_level(ranking, published_error(best))
+    if count := len(distortions(best)):
+        said = f"{said} Lowered for {plural(count, 'distortion')} of figures."
     found = Confidence(level=level, grade=LEVELS[level - 1], word=word, sentence=said)
     if second is None or not ranking.too_close(best, second):
         return found
@@ -216,7 +221,7 @@ def published_group(m: Measurement) -> "AttentionGroup | None":
 
     if m.cost_source is None or not m.cost_source.source.has_published_error:
         return None
-    return known_error(m.target.tables_of, m.workload.passes)
+    return known_error(m.target.tables_of, m.plan.kernel, m.workload)
 
 
 def published_error(m: Measurement) -> float | None:
@@ -228,14 +233,21 @@ def published_error(m: Measurement) -> float | None:
 def accuracy_sentence(m: Measurement) -> str:
     """The error of such predictions against published times; empty where no times are published."""
     if (known := published_group(m)) is None:
-        return ""
+        return unpublished_sentence(m)
     error, fitted = known.error, ", to which its costs were fitted" * known.fitted
-    lacking = m.workload.passes != "forward" and known.passes == "forward"
     return (
         f"Predictions of the {known.passes} pass on {known.hardware} differ from {error.rows} published times "
-        f"({known.measured}{fitted}) by {error.mean:.0%} on average and {error.worst:.0%} at worst"
-        f"{'; no time of a backward pass is published' * lacking}."
+        f"({known.measured}{fitted}) by {error.mean:.0%} on average and {error.worst:.0%} at worst."
     )
+
+
+def unpublished_sentence(m: Measurement) -> str:
+    """That no published time tells the error of such predictions; empty where the time has another source."""
+    if m.cost_source is None or not m.cost_source.source.has_published_error:
+        return ""
+    passes = "the forward pass" if m.workload.passes == "forward" else "a backward pass"
+    mask = "windows" if m.workload.window.left is not None else f"a {m.workload.mask} mask"
+    return f"No published time of {m.plan.kernel} on {m.target.tables_of} tells the error of {passes} with {mask}."
 
 
 def _predicted(ranking: Ranking) -> tuple[str, str]:

@@ -1,8 +1,12 @@
 """The statements of a recommendation, a line each; outputs arrange them and do not rephrase them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from stripectl.analysis.distortions import MARK, sentence
 from stripectl.analysis.explanation import crossover_phrase, kernel_phrase
+from stripectl.results.findings import Distortion
+from stripectl.results.fit import limit_sentences
 from stripectl.results.labels import METHOD_WORDS
 from stripectl.results.recommendation import Recommendation, Statement
 from stripectl.util.units import NOTHING, nbytes, plural, rate, times, with_interval
@@ -11,8 +15,22 @@ MIN_SHARE = 0.005  # of a step: a smaller part is not named
 
 
 def statements(found: Recommendation) -> tuple[Statement, ...]:
-    """The lines of a recommendation, in the order of a card, without lines about which nothing is known."""
-    return tuple(_statements(found))
+    """The lines of a recommendation, in the order of a card, without lines about which nothing is known. A figure that
+    is distorted has a mark, and a line says how."""
+    return tuple(marked(each, found.distortions) for each in _statements(found))
+
+
+# The figures that a line states, by its name.
+FIGURES = {"time": "time", "gain": "speedup", "memory": "memory", "parts": "time"}
+
+
+def marked(said: Statement, distorted: Sequence[Distortion]) -> Statement:
+    """The line, with a mark after its figure where that is distorted."""
+    figure = FIGURES.get(said.name) if said.value != NOTHING else None
+    if not any(figure in each.figures or (figure == "speedup" and "time" in each.figures) for each in distorted):
+        return said
+    value = f"{said.value} {MARK}" if said.value else None
+    return replace(said, text=f"{said.text} {MARK}", value=value)
 
 
 def _statements(found: Recommendation) -> Iterator[Statement]:
@@ -29,6 +47,7 @@ def _statements(found: Recommendation) -> Iterator[Statement]:
         yield Statement(name="parts", text=parts)
     if found.peak_bytes:
         yield memory_statement(found, found.peak_bytes)
+    yield from (Statement(name="distorted", text=f"{MARK} {sentence(each)}") for each in found.distortions)
     yield margin_statement(found)
     yield Statement(name="crossover", text=crossover_phrase(found) or NOTHING)
     if refused := sum(len(group.plans) for group in found.refused):
@@ -82,6 +101,7 @@ def memory_statement(found: Recommendation, needs: int) -> Statement:
     if found.memory:
         total, largest = sum(found.memory.values()), sorted(found.memory.items(), key=lambda part: -part[1])
         text += "; " + ", ".join(f"{name} {each / total:.0%}" for name, each in largest)
+    text += "".join(f"; {each}" for each in limit_sentences([found], "it"))
     note = f"{needs / has:.0%} of the {nbytes(has)} of a device" if has else "per device"
     return Statement(name="memory", text=text, value=value, note=note, method=found.method)
 

@@ -120,14 +120,14 @@ def show_warning(text: str) -> None:
 def finish(
     kept: "RunWriter", screen: "Console", output: OutputOptions, shown: "Run", notes: Sequence[str] = ()
 ) -> None:
-    """Print the recommendation, where there were several plans; the table of `shown`, a part of the run; the winner at
+    """Print the recommendation; the table of `shown`, a part of the run; the winner at
     each length, where schemes were compared at several; and write the report and say where the files are.
 
     Raises:
         BadInput: the run or its report could not be written to its place; everything else was done.
     """
     from stripectl.analysis.recommendation import recommend
-    from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
+    from stripectl.reporters.terminal.recommendation import recommendation_panel
     from stripectl.results.noise import noise_warnings
     from stripectl.workers.hosts import host_differences
 
@@ -141,7 +141,7 @@ def finish(
     unsaved = [kept.rescue()]
     if output.as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
-    if found and has_choice(found):
+    if found:
         screen.print(recommendation_panel(found, screen.width, str(page)))
         screen.print()
     every = output.all_plans or not screen.is_terminal
@@ -182,6 +182,7 @@ def show_run(run: "Run", screen: "Console", shown: "Run", notes: Sequence[str], 
     from stripectl.reporters.terminal.footnotes import (
         beside_published,
         cost_source_notes,
+        distortion_notes,
         exchange_notes,
         gather_notes,
         max_length_notes,
@@ -200,6 +201,7 @@ def show_run(run: "Run", screen: "Console", shown: "Run", notes: Sequence[str], 
         *packing_notes(run.measurements),
         *pass_rule_notes(run.measurements),
         *exchange_notes(run.measurements),
+        *distortion_notes(shown.measurements),
         *cost_source_notes(shown.measurements),
         *plausibility_notes(run.results),
         *gather_notes(shown.measurements),

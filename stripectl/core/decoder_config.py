@@ -127,7 +127,8 @@ def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
         return []
     count = sum(mask in found for mask in masks)
     instead = f"every layer has --mask; try {found[0]}" if count == len(masks) else "every layer has --mask"
-    return [Replacement(f"{found[0]} in {count} of {len(masks)} layers", instead, distorts=WORK)]
+    part, own = f"{found[0]} in {count} of {len(masks)} layers", {"layers": count, "of_layers": len(masks)}
+    return [Replacement(part, instead, distorts=WORK, mask=found[0], **own)]
 
 
 def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_window") -> list[str]:

@@ -203,6 +203,11 @@ class Kernel:
         return bool(parts) and not any(part.only_live for part in parts)
 
     @property
+    def is_fused(self) -> bool:
+        """Whether it is a kernel of its own or of a library, not a loop that XLA compiles."""
+        return bool(self.bundles) or self.counting_tile is not None
+
+    @property
     def keeps_all_scores(self) -> bool:
         return bool(self.score_touches)
 

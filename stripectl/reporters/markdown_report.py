@@ -4,6 +4,7 @@ numbers."""
 import re
 from collections.abc import Sequence
 
+from stripectl.analysis.distortions import MARK, distortion_sentences
 from stripectl.analysis.ranking import strength
 from stripectl.reporters.html.fact_tables import warnings_of
 from stripectl.reporters.html.side_by_side import side_by_side_context
@@ -29,6 +30,7 @@ def run_markdown(run: Run, found: Recommendation | None) -> str:
         groups.setdefault(workload_label(m.workload), []).append(m)
     for title, members in groups.items():
         lines += ["", *collapsed_details(f"{title}: {len(members)} rows", _measurements(members, shown))]
+    lines += ["", *(markdown_text(f"{MARK} {each}") for each in distortion_sentences(run.measurements)[:MAX_PLANS])]
     lines += ["", *_made(run)]
     return fit_comment(lines, MORE)
 

@@ -11,7 +11,7 @@ from stripectl.core.method import Method
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName
-from stripectl.results.findings import Bound, TileTally
+from stripectl.results.findings import Bound, Distortion, TileTally
 from stripectl.results.records import Count, workload_json
 
 
@@ -65,6 +65,7 @@ class Case(Subject):
     status: Literal["ready", "refused", "failed"] = "ready"  # failed: the scheme raises an error
     reason: str | None = None
     facts: StaticFacts | None = None
+    distortions: tuple[Distortion, ...] = ()  # by parts of the model that are not computed
 
     @property
     def is_ready(self) -> bool:

@@ -25,6 +25,17 @@ class Speedup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Distortion(Sparse):
+    """Something that is not as the user asked, as a sentence without its full stop, and the figures that it distorts:
+    `time`, `memory`, `bytes` or `speedup`. `factor` is the time of attention divided by the time as it was asked, where
+    that can be told."""
+
+    fact: str
+    figures: tuple[str, ...]
+    factor: Amount | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bound:
     """The best speed-up over the contiguous layout on the same mesh, by the balance of tiles: of attention alone, and
     of a layer of the model."""

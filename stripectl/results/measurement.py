@@ -13,7 +13,7 @@ from stripectl.core.plan import UnreadablePlan
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.cost_source import CostSource
-from stripectl.results.findings import Bound, Check, CommunicationOverlap, Noise, Speedup, TileTally
+from stripectl.results.findings import Bound, Check, CommunicationOverlap, Distortion, Noise, Speedup, TileTally
 from stripectl.results.profile import Profile
 from stripectl.results.records import Amount, Count, read_record, record_json, text
 from stripectl.results.schema import MAX_SAMPLES
@@ -59,6 +59,7 @@ class Measurement(Subject):
         None  # of the time, saved if a part of the machine were twice as fast
     )
     scaling: tuple[TimeAtLength, ...] | None = None  # the same plan at other lengths
+    distortions: tuple[Distortion, ...] = ()  # by parts of the model that are not computed
 
     def __post_init__(self) -> None:
         if len(self.samples_s) > MAX_SAMPLES:
@@ -76,6 +77,7 @@ class Measurement(Subject):
             flags=case.flags,
             status="ok" if case.status == "ready" else case.status,
             reason=case.reason,
+            distortions=case.distortions,
         ).with_facts(case.facts)
 
     def with_facts(self, facts: StaticFacts | None) -> "Measurement":

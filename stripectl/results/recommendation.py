@@ -8,7 +8,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName
 from stripectl.results.case import flags_text
-from stripectl.results.findings import Speedup
+from stripectl.results.findings import Distortion, Speedup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,8 @@ class Recommendation:
 
     `ties` are plans that may be as fast. `gain` is over the plan with the default tile and mesh, or else over the
     contiguous ring. `margin` is how much longer the runner-up takes. `bottleneck_shares` is the share of the time that
-    a machine saves in which one part is twice as fast. `statements` are lines for a card, `reasons` sentences, the most
+    a machine saves in which one part is twice as fast. `distortions` are parts of the answer that are not as asked.
+    `statements` are lines for a card, `reasons` sentences, the most
     important first. The first recommendation of a run also has `use`, how to use its plan, and `others`, the
     recommendations for the other workloads.
     """
@@ -128,6 +129,7 @@ class Recommendation:
     memory: Mapping[str, int] | None
     step_parts: Mapping[str, float] | None
     refused: tuple[RefusedPlans, ...]
+    distortions: tuple[Distortion, ...] = ()
     statements: tuple[Statement, ...] = ()
     reasons: tuple[str, ...] = ()
     use: Mapping[str, Usage] | None = None

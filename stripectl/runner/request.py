@@ -14,6 +14,7 @@ from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
+from stripectl.runner.replaced_parts import replaced_parts
 from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
 from stripectl.simulate.core_memory import why_tile_exceeds_core
 from stripectl.simulate.default_tiles import tiles_for, with_tile
@@ -98,7 +99,14 @@ def make_case(
     )
     full = plan if reason else with_tile(plan, workload, hardware, flags)
     reason = reason or why_tile_exceeds_core(full, workload, hardware, flags)
-    case = Case(workload=workload, plan=full, target=place.target.name, method=method, flags=flags or None)
+    case = Case(
+        workload=workload,
+        plan=full,
+        target=place.target.name,
+        method=method,
+        flags=flags or None,
+        distortions=replaced_parts(workload),
+    )
     if reason:
         return replace(case, status="refused", reason=reason)
     if not describe:

@@ -87,8 +87,9 @@ class Calls(NamedTuple):
 
 @lru_cache(2**12)
 def ranked_tiles(calls: Calls, hardware: Hardware) -> tuple[Tile, ...]:
-    """The tiles that a kernel proposes and that the machine's table has for it, the fastest for these calls first;
-    among equally fast tiles the smallest. Empty where there is no table, or the kernel chooses its tiles itself."""
+    """The tiles that a kernel proposes and that the machine's table has for it, the fastest for these calls first, and
+    after all others the tiles that are far from every entry; among equally fast tiles the smallest. Empty where there
+    is no table, or the kernel chooses its tiles itself."""
     kernel, table = kernels[calls.kernel], machine_table(hardware, kernels[calls.kernel])
     if table is None or kernel.counting_tile:
         return ()
@@ -99,7 +100,13 @@ def ranked_tiles(calls: Calls, hardware: Hardware) -> tuple[Tile, ...]:
     tiles = {tile for each in shapes for tile in third_sides(each, kernel, table, calls.passes, masked=masked)}
     seconds = {tile: seconds_with(tile, calls, hardware) for tile in tiles if fits_piece(tile, kernel, calls.sharding)}
     known = {tile: cost for tile, cost in seconds.items() if cost is not None}
-    return tuple(sorted(known, key=lambda tile: (known[tile], tile.scores, *tile.sides, tile.scores_at_once)))
+
+    def rank(tile: Tile) -> tuple[float, ...]:
+        costs = table.costs(calls.shape._replace(tile=tile))
+        far = costs is not None and costs.table.is_far
+        return far, known[tile], tile.scores, *tile.sides, tile.scores_at_once
+
+    return tuple(sorted(known, key=rank))
 
 
 def fits_piece(tile: Tile, kernel: Kernel, sharding: SequenceSharding) -> bool:

@@ -33,9 +33,11 @@ def third_sides(shape: CostKey, kernel: Kernel, table: CostTable | None, passes:
     tile = shape.tile
     if kernel.keys_at_once is None or table is None or tile.block_kv_compute:
         return [tile]
-    known = list(map(kernel.full_name, table.tiles(shape, passes)))
-    most = max((each.scores_at_once for each in known), default=0)
-    sides = {side for each in known if (side := each.block_kv_compute)}
+    known = table.tiles(shape, passes)
+    most = max((kernel.full_name(each).scores_at_once for each in known), default=0)
+    sides = {
+        side for each in known if (side := each.block_kv_compute)
+    }  # a small tile has its own, which is no evidence
     tried = (tile._replace(block_kv_compute=side) for side in sides if tile.block_kv % side == 0)
     others = {kernel.shortest_name(each) for each in tried if each.scores_at_once <= most} - {tile}
     shapes = {each: shape._replace(tile=each) for each in others}

@@ -197,6 +197,7 @@ class AttentionGroup(NamedTuple):
     error: AttentionAccuracy
 
 
+DTYPE = "bfloat16"  # of all published times
 MIN_QUERY_ROWS = 1024  # of a row that counts: the cost of a call dominates shorter rows
 
 
@@ -215,8 +216,12 @@ def attention_groups(hardware: str) -> dict[AttentionGroup, list[Prediction]]:
     return {AttentionGroup(*key, fitted, attention_error(members)): members for key, members in found.items()}
 
 
-def known_error(hardware: str, passes: str) -> AttentionGroup | None:
-    """The group of a device and the nearest pass; None where it has no row."""
-    own = list(attention_groups(hardware))
-    wanted = "forward" if passes == "forward" else "backward"
-    return next((group for group in own if group.passes == wanted), own[0] if own else None)
+def known_error(hardware: str, kernel: str, workload: Workload) -> AttentionGroup | None:
+    """The group of a device with published times of the kernel that computes the tiles of this kernel, in the pass of
+    the workload that takes longest, with its dtype and without windows; None where there is none."""
+    wanted = "forward" if workload.passes == "forward" else "backward"
+    computes = kernels[kernel].computes(wanted)
+    if workload.dtype != DTYPE or workload.window.left is not None or workload.documents is not None:
+        return None
+    groups = attention_groups(hardware)
+    return next((each for each in groups if (each.ours, each.passes) == (computes, wanted)), None)

@@ -12,7 +12,7 @@ from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.noise import disturbances
-from stripectl.util.units import NOTHING, duration, nbytes, rate, times
+from stripectl.util.units import NOTHING, duration, rate, times
 
 COLUMNS = (
     *("time", "samples", "speed-up", "bound", "layer bound", "vs one", "tiles", "useful", "sent", "hidden", "memory"),
@@ -141,7 +141,7 @@ def measurement_cells(m: Measurement, run: MeasurementSet) -> dict[str, TableCel
     if m.devices > 1:
         layer, sent, alone = m.bound and m.bound.layer, sum((m.bytes or {}).values()), run.over_one_device(m)
         found["speed-up"] = console.speedup_cell(m), m.speedup.value if m.speedup else None
-        found |= {"sent": (nbytes(sent), sent), "vs one": (times(alone), alone)}
+        found |= {"sent": (console.sent_cell(m), sent), "vs one": (times(alone), alone)}
         found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
     if m.mfu is not None:
         found["MFU"] = f"{m.mfu:.0%}", m.mfu

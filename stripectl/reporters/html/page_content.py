@@ -118,6 +118,7 @@ def failures(shown: Sequence[Measurement]) -> list[str]:
 
 def run_notes(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
     """Lines about the run that are below its measurements."""
+    yield from footnotes.distortion_notes(shown)
     yield from footnotes.search_notes(run.searches)
     yield from footnotes.packing_notes(shown)
     yield from footnotes.pass_rule_notes(shown)

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.analysis.cost_sentences import cost_sentences
+from stripectl.analysis.distortions import MARK, distortion_sentences
 from stripectl.analysis.explanation import gathers_sentence
 from stripectl.analysis.lasp_or_lasp2 import chain_and_gather
 from stripectl.analysis.length_limit import length_limits
@@ -41,6 +42,12 @@ def labelled(label: str, sentences: Iterable[str]) -> list[Text]:
 def cost_source_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """The tile and hop costs behind simulated times."""
     return labelled("costs", cost_sentences(measurements))
+
+
+def distortion_notes(measurements: Iterable[Measurement]) -> list[Text]:
+    """The parts of an answer that are not as asked, which marked figures depend on."""
+    said = distortion_sentences(m for m in measurements if m.status == "ok")
+    return [*labelled(MARK, said[:MAX_NOTES]), *_and_more(said)]
 
 
 def gather_notes(measurements: Iterable[Measurement]) -> list[Text]:

@@ -20,11 +20,6 @@ MAX_PANEL_COLUMNS = 130  # columns of a card, even on a wider screen, because lo
 LABEL = 12  # columns of the longest label, and the space after it
 
 
-def has_choice(found: Recommendation | None) -> bool:
-    """Whether there were several plans to choose from."""
-    return found is not None and any(each.runner_up for each in found.every)
-
-
 def recommendation_panel(found: Recommendation, width: int, where: str) -> RenderableType:
     """The card of a recommendation; `where` names the file with the snippets."""
     title, titles = panel_title(found), ", ".join(each.title for each in (found.use or {}).values())

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from stripectl.analysis.distortions import across_classes, mark
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES
 from stripectl.results.fit import Fit, memory_fit
@@ -24,7 +25,8 @@ def speedup_cell(m: Measurement) -> str:
     """The value, its interval and, where the interval contains 1, the word for it."""
     if not m.speedup:
         return "base" if m.status == "ok" and m.median_s and m.devices > 1 else NOTHING
-    text = times(m.speedup.value)
+    text = f"{times(m.speedup.value)}{mark(m, 'speedup')}"
+    text += f" {across}" if (across := across_classes(m.plan, m.speedup.over)) else ""
     if m.speedup.ci95:
         low, high = m.speedup.ci95
         text += f" [{low:.2f}, {high:.2f}]"
@@ -34,7 +36,7 @@ def speedup_cell(m: Measurement) -> str:
 
 
 def spread_cell(m: Measurement) -> str:
-    return with_interval(m.median_s, m.ci95_s)
+    return with_interval(m.median_s, m.ci95_s) + (mark(m, "time") if m.median_s else "")
 
 
 COLUMNS = ("plan", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
@@ -145,7 +147,12 @@ def memory_cell(m: Measurement) -> str:
     if not m.peak_bytes or not m.hbm_bytes:
         return nbytes(m.peak_bytes)
     doubt = f", {Fit.TOO_CLOSE}" * (memory_fit(m) == Fit.TOO_CLOSE)
-    return f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}{doubt}"
+    return f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}{doubt}{mark(m, 'memory')}"
+
+
+def sent_cell(m: Measurement) -> str:
+    """The bytes that a device sends."""
+    return nbytes(sum((m.bytes or {}).values())) + mark(m, "bytes")
 
 
 def hidden_cell(m: Measurement) -> str:
@@ -170,7 +177,7 @@ def measurement_row(m: Measurement, run: MeasurementSet) -> dict[str, str]:
     if other is not None and error is not None:
         cells["simulation"] = f"{duration(other.median_s)} {error:+.0%}"
     if m.devices > 1:
-        cells["sent"] = nbytes(sum((m.bytes or {}).values()))
+        cells["sent"] = sent_cell(m)
     return cells | {
         "method": METHOD_WORDS.get(m.method, m.method),
         "hidden": hidden_cell(m),
