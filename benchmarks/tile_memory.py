@@ -35,8 +35,9 @@ ALL: Shapes = [
     ("128", 8, ("512", "1024")),
 ]
 # Blocks are the same on all machines; only the room for scores differs.
-FEW: Shapes = [("128", 1, ("1024", "2048x1024", "1024x2048", "2048")), ("256", 1, ("1024",)), ("64", 1, ("1024",))]
-SHAPES = {"v4": ALL, "v5e": FEW, "v5p": FEW, "v6e": FEW, "tpu7x": FEW}
+FEW: Shapes = [("128", 1, ("1024", "2048x1024", "1024x2048", "2048")), ("256", 1, ("1024",))]
+LARGE: Shapes = [("128", 1, ("4096x1024", "1024x4096")), ("256", 1, ("2048x1024", "2048"))]
+SHAPES = {"v4": ALL, "v5e": FEW, "v5p": FEW, "v6e": [*FEW, *LARGE], "tpu7x": FEW}
 SPLASH_GROUP = 4  # its kernels compute one query head at a time
 DTYPE = "bfloat16"
 SLACK_BYTES = 2**16  # above the blocks, for numbers per row

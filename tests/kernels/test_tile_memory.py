@@ -15,7 +15,7 @@ from stripectl.hardware.profile import Hardware
 from stripectl.simulate.core_memory import limit_bytes, needed_bytes
 
 MIB = 2**20
-UNDER, OVER = 0.03, 0.35  # the error of the model where the compiler's figure decides: within a third of the limit
+UNDER, OVER = 0.06, 0.26  # the error of the model where a tile takes two thirds to three halves of the limit
 
 
 def needs() -> Iterator[tuple[Row, float]]:
