@@ -114,6 +114,7 @@ class CostTable:
         factor = padded(wanted.keys) / padded(head.keys)
         if shape.tile in tiles:
             return TableCost(tiles[shape.tile].times(factor), near)
+        tiles = with_sizes_of_others(tiles, heads)
         closest, entry = entry_near(tiles, shape.tile, kernel)
         distance = kernel.full_name(shape.tile).distance(kernel.full_name(closest))
         near = ", ".join(filter(None, [f"tile {closest}", near]))
@@ -143,6 +144,21 @@ def entry_near(known: Mapping[Tile, CostEntry], tile: Tile, kernel: Kernel) -> t
     there = zip(known[closest], by_sides(Tile(*closest.sides)), strict=True)
     factors = (with_it / without if without else 1.0 for with_it, without in there)
     return closest, CostEntry(*(cost * factor for cost, factor in zip(own, factors, strict=True)))
+
+
+def with_sizes_of_others(
+    own: Mapping[Tile, CostEntry], heads: Mapping[Heads, Mapping[Tile, CostEntry]]
+) -> Mapping[Tile, CostEntry]:
+    """The tiles of heads of one size. Where there is only one, its cost follows the tiles of the heads with most."""
+    others = max(heads.values(), key=len)
+    if len(own) > 1 or not own.keys() <= others.keys():
+        return own
+    ((tile, entry),) = own.items()
+    ratios = [mine / theirs if theirs else 1.0 for mine, theirs in zip(entry, others[tile], strict=True)]
+    return {
+        each: CostEntry(*(cost * ratio for cost, ratio in zip(other, ratios, strict=True)))
+        for each, other in others.items()
+    }
 
 
 def costs_of_pass(tiles: Mapping[Tile, Mapping[str, Any]], passes: str) -> dict[Tile, Any]:

@@ -1,0 +1,140 @@
+"""A part of a plan comes from its text, or from an option, or from the machine; never silently from another place."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from stripectl.api import request_options
+from stripectl.cli.app import main
+from stripectl.core.plan import Plan, parse_mesh, parse_tile
+from stripectl.errors import BadInput
+from stripectl.hardware.target import parse_target
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.runner.cases import bench_cases
+from stripectl.runner.options import RequestOptions
+from stripectl.runner.parse import parse_request
+
+TARGET = "v5p:2x2x1"
+BASE = {"target": TARGET, "seqlen": "64k", "method": "simulated", "passes": "forward"}
+
+
+class Part(NamedTuple):
+    """A part of a plan: its option, two values as an option writes them, and the plan's text with the first."""
+
+    name: str
+    option: str
+    value: str
+    other: str
+    text: str
+
+
+PARTS = [
+    Part("layout", "layout", "zigzag", "striped", "ring/zigzag@ring=4"),
+    Part("kernel", "kernel", "splash", "pallas_tpu", "ring/splash@ring=4"),
+    Part("mesh", "meshes", "ring=4", "ring=2,tensor=2", "ring@ring=4"),
+    Part("tile", "tile", "512", "1024", "ring@ring=4,tile=512"),
+    Part("unroll", "unroll", "1", "2", "ring@ring=4,unroll=1"),
+]
+
+
+def options(plan: str, **named: object) -> RequestOptions:
+    listed = {name: (str(value),) if name == "meshes" else value for name, value in named.items()}
+    return RequestOptions(plans=(plan,), **{**BASE, **listed})  # type: ignore[arg-type]
+
+
+def plans(asked: RequestOptions) -> list[Plan]:
+    """The plans that a bench runs."""
+    cases = bench_cases(parse_request(asked), LocalTarget(parse_target(asked.target)))
+    assert all(case.is_ready for case in cases), cases[0].reason
+    return [case.plan for case in cases]
+
+
+def as_part(name: str, text: str) -> object:
+    return {"mesh": parse_mesh, "tile": parse_tile, "unroll": int}.get(name, str)(text)
+
+
+@pytest.mark.parametrize(("named", "option"), list(itertools.product(PARTS, PARTS)), ids=lambda each: each.name)
+def test_every_option_beside_every_part_of_a_plan_is_honoured_or_refused(named: Part, option: Part) -> None:
+    if named != option:
+        (plan,) = plans(options(named.text, **{option.option: option.value}))
+        assert getattr(plan, named.name) == as_part(named.name, named.value)
+        assert getattr(plan, option.name) == as_part(option.name, option.value)
+        return
+    assert plans(options(named.text, **{option.option: option.value})) == plans(options(named.text))
+    with pytest.raises(BadInput, match=f"contradicts the plan .*own {named.name}"):
+        plans(options(named.text, **{option.option: option.other}))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda each: each.name)
+def test_a_list_of_values_makes_a_plan_for_each(part: Part) -> None:
+    both = (part.value, part.other) if part.option == "meshes" else f"{part.value},{part.other}"
+    asked = RequestOptions(plans=("ring",), **{**BASE, part.option: both})  # type: ignore[arg-type]
+    values = [as_part(part.name, text) for text in (part.value, part.other)]
+    assert [getattr(plan, part.name) for plan in plans(asked)] == values
+
+
+def test_all_and_auto_contradict_a_part_that_the_text_names() -> None:
+    for text, named in (("ring/zigzag", {"layout": "all"}), ("ring@ring=4", {"meshes": "auto"})):
+        with pytest.raises(BadInput, match="contradicts"):
+            parse_request(options(text, **named))
+    with pytest.raises(BadInput, match="contradicts"):
+        parse_request(options("ring@ring=4,tile=512", tile="all"))
+    with pytest.raises(BadInput, match="--scheme contradicts"):
+        parse_request(options("ring", scheme="ulysses"))
+    assert parse_request(options("ring", scheme="ring")).plans == [Plan("ring")]
+
+
+@pytest.mark.parametrize("kernel", ["nonsense", "rong"])
+def test_an_unknown_name_beside_a_plan_is_refused(kernel: str) -> None:
+    with pytest.raises(BadInput, match="unknown kernel"):
+        parse_request(options("ring/zigzag@ring=4", kernel=kernel))
+
+
+@pytest.mark.parametrize(
+    ("text", "passes", "part"),
+    [
+        ("ring@remat=attention", "forward", "remat=attention"),
+        ("ring@chunk=64", "forward-backward", "chunk=64"),
+        ("ring@zero=0", "forward", "zero=0"),
+        ("ring@tile=512,backward=256", "forward", "backward=256x256"),
+        ("lasp@states=recomputed", "forward", "states=recomputed"),
+    ],
+)
+def test_a_part_that_no_pass_of_the_run_uses_is_refused(text: str, passes: str, part: str) -> None:
+    with pytest.raises(BadInput, match=f"{part} in the plan .* has no effect"):
+        parse_request(RequestOptions(plans=(text,), **{**BASE, "passes": passes}))  # type: ignore[arg-type]
+    both = {**BASE, "passes": "forward,step", "model": "1b"}
+    assert parse_request(RequestOptions(plans=(text,), **both))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("ulysses@ulysses=4,unroll=2", "ulysses has no loop of rounds"),
+        ("ring@ring=2,unroll=2", "ring has a loop of one round"),
+        ("all_gather@ring=4,remat=attention", "remat=attention has no effect on all_gather"),
+    ],
+)
+def test_a_part_that_the_scheme_cannot_honour_is_refused(plan: str, why: str) -> None:
+    asked = RequestOptions(plans=(plan,), **{**BASE, "passes": "step", "model": "1b"})  # type: ignore[arg-type]
+    (case,) = bench_cases(parse_request(asked), LocalTarget(parse_target(TARGET)))
+    assert case.status == "refused" and why in (case.reason or "")
+
+
+def test_suites_and_the_library_join_plans_and_options_alike(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = {"target": TARGET, "seqlen": "64k", "pass": "forward", "plan": ["ring/zigzag@ring=4"], "kernel": "splash"}
+    Path("suite.yaml").write_text(json.dumps(suite))
+    words = ["bench", "suite.yaml", "--method", "simulated", "--dry-run", "--quiet"]
+    with pytest.raises(SystemExit, match="0"):
+        main(words)
+    assert "ring/zigzag/splash@ring=4" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--layout", "striped"])
+    assert "--layout contradicts the plan ring/zigzag@ring=4" in capsys.readouterr().err
+    told = request_options({"plan": "ring/zigzag@ring=4", "layout": "striped"})
+    with pytest.raises(BadInput, match="--layout contradicts"):
+        parse_request(told)
