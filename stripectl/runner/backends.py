@@ -95,7 +95,8 @@ class Measured:
         if all(case.devices <= self.place.here for case in cases if case.is_ready):
             return
         cpu = f", or --target cpu:{self.devices.cores}" if self.place.target.hardware.kind == "cpu" else ""
-        raise Missing(f"cannot measure {self.place.target} because it is not here. Try --method simulated{cpu}.")
+        bench = "stripectl bench " if self.tracer else ""  # `trace`, which only measures, has no --method
+        raise Missing(f"cannot measure {self.place.target} because it is not here. Try {bench}--method simulated{cpu}.")
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         say, link = self.devices.say, self.place.target.hardware.figure("link_bytes_per_s_one_way")
