@@ -1,11 +1,13 @@
-"""Differences between versions of JAX, and every private name of JAX that stripectl uses. No other module uses one.
+"""Differences between versions of JAX and tokamax, and every private name of them that stripectl uses. No other module
+uses one.
 
 A name is looked up inside a function, so importing this module does not import JAX. Each lookup checks that the name
 accepts stripectl's arguments, and is a probe: `stripectl doctor` runs all of them in a child process.
 """
 
-import importlib
+import importlib.util
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,9 +27,15 @@ TESTED = (
 )
 
 
+TOKAMAX_NEEDS = {"tokamax": "0.0.17", "jax": "0.11.1"}  # the oldest versions
+TOKAMAX_PYTHON = (3, 12)
+# The folder of its splash attention, from 0.0.18.dev20261026 on and in 0.0.17, which are the versions under test.
+TOKAMAX_SPLASH = "tokamax._src.ops.splash_attention", "tokamax._src.ops.experimental.tpu.splash_attention"
+
+
 class JaxProbe(NamedTuple):
-    """The devices of JAX by kind, and for each part of stripectl that uses private names of JAX, why it does not work
-    here, or None."""
+    """The devices of JAX by kind, and for each part of stripectl that uses private names, why it does not work here, or
+    None."""
 
     devices: dict[str, int]
     parts: dict[str, str | None]
@@ -90,14 +98,32 @@ class TokamaxGpu(NamedTuple):
     Mask: Any
 
 
+def why_no_tokamax(other: str) -> str | None:
+    """Why the library tokamax cannot run in this installation, and the remedy, or the kernel `other`; None where it
+    can."""
+    install = f"pip install 'stripectl[tokamax]', or --kernel {other}."
+    if sys.version_info < TOKAMAX_PYTHON:
+        oldest = ".".join(map(str, TOKAMAX_PYTHON))
+        return f"tokamax needs Python {oldest} or newer. Try Python {oldest} and there {install}"
+    for package, oldest in TOKAMAX_NEEDS.items():
+        try:
+            found = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            return f"{package} is not installed here, and the kernel needs it. Try {install}"
+        if Version(found) < Version(oldest):
+            return f"tokamax needs {package} {oldest} or newer, and {found} is installed here. Try {install}"
+    return None
+
+
 def tokamax() -> Tokamax:
     """tokamax's splash attention. Its public function cannot give its log-sum-exp to the backward pass.
 
     Raises:
         Missing: it is not installed, or has no such functions.
     """
+    check_tokamax("pallas_tpu")
     try:
-        folder = "tokamax._src.ops.experimental.tpu.splash_attention"  # its package is optional
+        folder = next(filter(importlib.util.find_spec, TOKAMAX_SPLASH), TOKAMAX_SPLASH[0])
         library = importlib.import_module(f"{folder}.splash_attention_kernel")
         mask_info = importlib.import_module(f"{folder}.splash_attention_mask_info").MaskInfo
         both = library._splash_attention_forward, library._splash_attention_bwd_dkv
@@ -115,8 +141,9 @@ def tokamax_gpu() -> TokamaxGpu:
     Raises:
         Missing: it is not installed, or has no such functions.
     """
+    check_tokamax("cudnn")
     try:
-        folder = "tokamax._src.ops.attention"  # its package is optional
+        folder = "tokamax._src.ops.attention"
         forward = importlib.import_module(f"{folder}.pallas_mosaic_gpu_kernel_sm90")
         backward = importlib.import_module(f"{folder}.pallas_mosaic_gpu_vjp_kernel_sm90")
         found = TokamaxGpu(forward, backward, importlib.import_module(f"{folder}.base").Mask)
@@ -130,10 +157,21 @@ def tokamax_gpu() -> TokamaxGpu:
     return found
 
 
+def check_tokamax(other: str) -> None:
+    """Check that tokamax can run in this installation.
+
+    Raises:
+        Missing: it cannot.
+    """
+    if reason := why_no_tokamax(other):
+        raise Missing(reason)
+
+
 def missing_tokamax(kernel: str, other: str, error: Exception) -> Missing:
+    found, known = metadata.version("tokamax"), TOKAMAX_NEEDS["tokamax"]
     return Missing(
-        f"kernel {kernel} uses private names of tokamax, and this installation has others or none: {error}. Try pip "
-        f"install 'stripectl[tokamax]', or --kernel {other}."
+        f"kernel {kernel} uses private names of tokamax, and tokamax {found} has others: {error}. Try pip install "
+        f"'tokamax=={known}', or --kernel {other}."
     )
 
 
@@ -204,6 +242,8 @@ def pallas_interpreter() -> Any:
 PROBES: dict[str, Callable[[], Any]] = {
     "kernel splash": splash,
     "kernel cudnn": cudnn,
+    "kernel tokamax": tokamax,
+    "kernel tokamax_gpu": tokamax_gpu,
     "finding hosts": cluster,
     "the test of races": pallas_interpreter,
 }

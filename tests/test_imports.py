@@ -13,6 +13,7 @@ import pytest
 
 import stripectl
 import stripectl.compat as compat
+from stripectl.core.kernel import kernels
 from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
@@ -52,17 +53,19 @@ def test_jax_is_imported_only_where_devices_are_touched() -> None:
     assert kernels and {name.split(".")[1] for name in found - kernels} == MAY_IMPORT_JAX
 
 
-PRIVATE = re.compile(r"jax\._src|\blibrary\._[a-z]")
+PRIVATE = re.compile(r"(jax|tokamax)\._src|\blibrary\._[a-z]")
 
 
-def test_private_names_of_jax_are_looked_up_in_one_module() -> None:
+def test_private_names_are_looked_up_in_one_module() -> None:
     found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if PRIVATE.search(path.read_text())}
     assert found == {"compat.py"}
 
 
 @pytest.mark.parametrize("part", compat.PROBES)
-def test_this_jax_has_the_private_names_that_are_used(part: str) -> None:
-    assert compat.probe_jax().parts[part] is None
+def test_this_installation_has_the_private_names_that_are_used(part: str) -> None:
+    """A kernel of a library that is not installed here says so."""
+    kind, _, name = part.partition(" ")
+    assert compat.probe_jax().parts[part] == (kernels[name].why_missing() if kind == "kernel" else None)
 
 
 # From top to bottom: a folder imports only those that stand below it. Those in a row do not import each other.

@@ -57,6 +57,9 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
     found = {name: [f"{catalogue.summary(name)} {each.paper}"] for name, each in good.items()}
     if kind == "schemes":
         found = {name: [*lines, *scheme_summary(good[name])] for name, lines in found.items()}
+    if kind == "kernels":
+        missing = {name: each.why_missing() for name, each in kernels.load()[0].items()}
+        found = {name: [*lines, *filter(None, [missing[name]])] for name, lines in found.items()}
     found |= {name: [f"cannot be loaded: {why}"] for name, why in broken.items()}
     return [(name if line == lines[0] else "", line) for name, lines in sorted(found.items()) for line in lines]
 

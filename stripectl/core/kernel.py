@@ -98,6 +98,8 @@ class Kernel:
     default_tile(kind) -> the tile for hardware of that kind ("cpu", "tpu", "gpu") where a plan names none.
     why_unsupported(workload, plan, kind, capability) -> why the kernel cannot run on such hardware, or None;
         `capability` is the compute capability of a GPU as (major, minor), None where it is not known.
+    why_missing() -> why the kernel cannot run in this installation, with the command that installs its library, or
+        None. A simulation from tables does not need the library.
     count_tiles(bands, tile) -> its tiles of a pair of shards, by kind.
     keys_at_once(tile) -> the numbers of keys that it multiplies at once where a tile has two sides: one number, or one
         under a mask and one without; None for a kernel whose tiles have no third side.
@@ -165,6 +167,7 @@ class Kernel:
     family: Literal["softmax", "scores", "linear", "gated"]
     default_tile: Callable[[str], Tile]
     why_unsupported: Callable[[Any, Any, str, Capability | None], str | None] = always_supported
+    why_missing: Callable[[], str | None] = always_supported
     count_tiles: Callable[[list[MaskBlock], Tile], TileCount] = count_tiles
     keys_at_once: Callable[[Tile], tuple[int, ...]] | None = None
     tile_multiple: int = 1

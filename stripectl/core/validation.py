@@ -37,6 +37,12 @@ def why_unsupported(
     return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
 
 
+def why_missing(plan: Plan, workload: Workload) -> str | None:
+    """Why a kernel of the plan cannot run in this installation, whatever it supports, or None."""
+    reasons = (kernels[each.kernel].why_missing() for _, _, each in layer_groups(workload, plan) if each.kernel)
+    return next((reason for reason in reasons if reason), None)
+
+
 def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
     """Why the layers of a hybrid model cannot be computed together."""
     if plan.softmax and len(alike) == 1:

@@ -120,10 +120,18 @@ def devices_that_ran(processes: Sequence[Sequence[Device]], module: str) -> list
     for devices in processes:
         busy = [device for device in devices if device.executions]
         own = module if not busy or any(each.runs(module) for each in busy) else main_module(busy, device_name(module))
-        ran = [(each, each.runs(own)) for each in busy if device_name(own) == device_name(module)]
-        runs = [(each, [run._replace(module=module) for run in runs]) for each, runs in ran if runs]
-        found.append([replace(each, executions=executions) for each, executions in runs])
+        if device_name(own) == device_name(module):
+            found.append([renamed(each, own, module) for each in busy if each.runs(own)])
     return list(filter(None, found))
+
+
+def renamed(device: Device, own: str, module: str) -> Device:
+    """A device with only the runs of its module `own`, under the name `module`."""
+    return replace(
+        device,
+        executions=[run._replace(module=module) for run in device.runs(own)],
+        origins=tuple(each._replace(module=module) if each.module == own else each for each in device.origins),
+    )
 
 
 def device_name(module: str) -> str:

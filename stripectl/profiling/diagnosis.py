@@ -65,15 +65,15 @@ def cause(
     return Diagnosis(cause="short", why=why, advice=unroll_advice(told) or LONGER_BLOCK)
 
 
-def end_cause(devices: Sequence[DeviceFigures], told: ProfiledPlan) -> Diagnosis | None:
-    """The same for the end of a step, where early devices wait for the slowest; None where they hardly wait."""
+def end_cause(devices: Sequence[DeviceFigures], told: ProfiledPlan, unit: str) -> Diagnosis | None:
+    """The same for the end of a step or call, where early devices wait for the slowest; None where they hardly wait."""
     ends_s = np.array([(device.by_step or {})["step_s"] for device in devices])
     waits_s = np.median(ends_s.max(axis=0) - ends_s, axis=1)
     idlest, slowest = devices[int(waits_s.argmax())], devices[int(waits_s.argmin())]
     wait_s = float(waits_s.max())
     if wait_s <= UNEVEN * slowest.step_s:
         return None
-    why = f"{idlest.name} waits {duration(wait_s)} of a step of {duration(slowest.step_s)} for {slowest.name}"
+    why = f"{idlest.name} waits {duration(wait_s)} of a {unit} of {duration(slowest.step_s)} for {slowest.name}"
     return Diagnosis(cause="skew", why=why, advice=layout_advice(told))
 
 

@@ -1,5 +1,6 @@
 """The overlap in a program's profile: how much communication hides, for every step, device, hop and mesh axis.
 
+Where steps are not marked, a step is a call of the program, or the whole profile where nothing divides the profile.
 For each device and step: C is the union of its compute, M the union of its communication windows; hidden = |C and M|,
 exposed = |M minus C|, overlap = hidden / |M|. Stall is the time in which a device only waits for a transfer;
 `device_steps` defines skew. docs/explanation/definitions.md defines all of them.
@@ -8,6 +9,7 @@ Figures are medians over steps. Totals belong to the device that computes longes
 wait for it, which is imbalance and not slow communication. Skew and stall belong to the device with the most.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +21,7 @@ from stripectl.core.intervals import Overlap, common, length, overlap, union
 from stripectl.profiling.device_steps import DeviceSteps, device_steps
 from stripectl.profiling.diagnosis import ProfiledPlan, cause, end_cause
 from stripectl.profiling.events import Device
+from stripectl.profiling.marks import run_unit
 from stripectl.profiling.program import ProfiledProgram
 from stripectl.profiling.steps import HopKey
 from stripectl.profiling.timeline import BINS, merge_moments, moments
@@ -44,15 +47,18 @@ def analyse(
     steps = device_steps(processes, module, program)
     if not steps:
         return Profile(module=module, steps=0, reason="the profile holds no step that is complete on all its devices")
+    unit = run_unit(itertools.chain.from_iterable(processes), module)
     names = device_names(processes)
     figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
     devices = tuple(device_figures(name, each) for name, each in zip(names, figures, strict=True))
     found = Profile(
         module=module,
-        steps=len(steps),
+        steps=len(steps) if unit == "step" else processes[0][0].marked,
+        per=unit,
+        calls=len(steps) if unit == "call" else None,
         devices=devices,
         timeline=step_timeline(in_the_middle(steps, lambda seen: seen.end_s)),
-        end=end_cause(devices, told),
+        end=end_cause(devices, told, unit) if unit != "profile" else None,
     )
     if program.hops:
         reason = "kernels of the program send its hops, so the profile does not show where hops end"

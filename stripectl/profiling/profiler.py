@@ -1,8 +1,9 @@
 """How much communication hides behind compute, from any XLA profile: captured here, or from elsewhere.
 
-capture (in the workers that run the program) -> events (a profile's columns) -> program (the kinds of its instructions)
--> steps (one device's step) -> overlap (figures by device, hop and axis) -> diagnosis (why a hop is exposed). A
-separate worker reads profiles, because a broken profile may end the process.
+capture (in the workers that run the program) -> reader (a profile's events as columns) and marks (its marked steps)
+-> program (the kinds of its instructions) -> calls (where steps are not marked) -> steps (one device's step) -> overlap
+(figures by device, hop and axis) -> diagnosis (why a hop is exposed). A separate worker reads profiles, because a
+broken profile may end the process.
 """
 
 import base64
@@ -23,7 +24,7 @@ from stripectl.results.environment import memory_bytes
 from stripectl.results.measurement import Measurement
 from stripectl.results.profile import Profile
 from stripectl.results.records import read_record, record_json
-from stripectl.util.units import nbytes
+from stripectl.util.units import nbytes, plural
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 READ_TIMEOUT_S = 600.0
@@ -76,7 +77,7 @@ class Tracer:
         except KeyboardInterrupt:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        overlap = found.overlap and replace(found.overlap, source=f"XLA profile, {found.steps} steps")
+        overlap = found.overlap and replace(found.overlap, source=f"XLA profile, {plural(found.count, found.unit)}")
         place = str(folder.relative_to(self.folder.absolute()))
         return replace(m, profile=replace(found, profile=place, overlap=None), overlap=overlap)
 

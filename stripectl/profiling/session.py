@@ -8,12 +8,13 @@ from typing import Any
 
 from stripectl.errors import BadInput
 from stripectl.hlo.module import parse_module
+from stripectl.profiling.calls import divided_by_calls, other_programs
 from stripectl.profiling.device_steps import devices_that_ran, main_module
 from stripectl.profiling.diagnosis import ProfiledPlan
-from stripectl.profiling.events import read_profile
 from stripectl.profiling.folder import named_module, operations, program_text
 from stripectl.profiling.overlap import analyse, own_operations
 from stripectl.profiling.program import ProfiledProgram, module_of
+from stripectl.profiling.reader import read_profile
 from stripectl.results.profile import Profile
 from stripectl.results.records import read_record, record_json
 from stripectl.util.files import printable
@@ -38,19 +39,26 @@ class Session:
         if not any(device.executions for device in devices):
             return record_json(Profile(steps=0, reason="the profile holds no operation of any device"))
         module = main_module(devices, named_module(paths))
-        source = next(path for path, found in zip(paths, processes, strict=True) if any(d.runs(module) for d in found))
-        processes = devices_that_ran(processes, module)
-        devices = [device for found in processes for device in found]
+        source, ran = next(
+            (path, found)
+            for path, found in zip(paths, processes, strict=True)
+            if any(device.runs(module) for device in found)
+        )
         text = program_text(source, module)
-        program = ProfiledProgram(parse_module(text) if text else module_of(device.texts for device in devices), axes)
+        processes = devices_that_ran(processes, module)
+        texts = (device.texts for found in processes for device in found)
+        program = ProfiledProgram(parse_module(text) if text else module_of(texts), axes)
         check_mesh(program)
-        if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
+        kind, names = ran[0].kind, processes[0][0].operations.names
+        if kind != "gpu" and not any(map(program.role, names)):
             reason = f"the profile does not contain the program (HLO) of {module}, and no file next to it does"
             return record_json(Profile(steps=0, reason=reason))
-        plan = replace(read_record(ProfiledPlan, told), platform=devices[0].kind)
-        table = operations(paths) if devices[0].kind != "cpu" else None
+        processes = divided_by_calls(processes, module, program.module)
+        devices = [device for found in processes for device in found]
+        table = operations(paths) if kind != "cpu" else None
         found = replace(
-            analyse(processes, module, program, plan),
+            analyse(processes, module, program, replace(read_record(ProfiledPlan, told), platform=kind)),
+            other_programs=other_programs(ran, module),
             operations=table or own_operations(devices, module, program),
             operations_by="xprof" if table else "events of the profile",
         )

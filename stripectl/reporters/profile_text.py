@@ -6,13 +6,13 @@ from typing import NamedTuple
 from stripectl.results.profile import AxisFigures, DeviceFigures, HopFigures, OperationFigures, Profile
 from stripectl.util.units import NOTHING, duration, nbytes, plural, rate
 
-DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
 HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
 AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
 OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
 # Columns without numbers.
 TEXT_COLUMNS = ("device", "hop", "pass", "axis", "moves", "on", "cause", "operation", "kind")
 PORT = 8791
+MARK = 'jax.profiler.StepTraceAnnotation("train", step_num=number)'
 SLOWED = 0.1  # a profile that costs more is worth a note
 
 
@@ -26,12 +26,44 @@ def profile_summary(profile: Profile, predicted: float | None) -> str:
 
 
 def profile_source(profile: Profile, median_s: float | None) -> str:
-    """The number of steps behind the figures, and the cost of the profile where the time without it is known."""
-    steps, module = int(profile.steps or 0), (profile.module or "a program").partition("(")[0]
+    """The number of steps or calls behind the figures, and the cost of the profile where the time without it is
+    known."""
+    program = program_name(profile.module)
+    if profile.unit == "step":
+        counted = f"{plural(profile.count, 'step')} of {program}"
+    else:
+        marks = f" in {plural(profile.steps, 'marked step')}" if profile.steps else "; steps are not marked"
+        whole = profile.unit == "profile"
+        counted = f"the whole profile of {program}" if whole else f"{plural(profile.count, 'call')} of {program}"
+        counted += marks
     longest_s = max((device.step_s for device in profile.devices), default=0.0)
-    slowed = longest_s / median_s - 1 if median_s else 0.0
+    slowed = longest_s / median_s - 1 if median_s and profile.unit != "profile" else 0.0
     slower = f", {slowed:.0%} slower than without the profile" if slowed > SLOWED else ""
-    return f"{plural(steps, 'step')} of {module}{slower}"
+    return f"{counted}{slower}"
+
+
+def program_name(module: str | None) -> str:
+    """The name of a program without its number."""
+    return (module or "a program").partition("(")[0]
+
+
+def other_programs_text(profile: Profile) -> str | None:
+    """The programs in a profile that no figure is of, with their calls."""
+    others = [
+        f"{program_name(other.module)} ({NOTHING if other.calls is None else plural(other.calls, 'call')})"
+        for other in profile.other_programs
+    ]
+    return f"The profile has other programs, which no figure includes: {', '.join(others)}." if others else None
+
+
+def device_columns(profile: Profile) -> tuple[str, ...]:
+    """The titles of the columns of `device_cells`."""
+    return ("device", profile.unit, "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
+
+
+def part_name(profile: Profile, article: str = "a") -> str:
+    """The part of the profile that figures are of, with its article."""
+    return "the whole profile" if profile.unit == "profile" else f"{article} {profile.unit}"
 
 
 def opening(logdir: str) -> str:
@@ -70,7 +102,7 @@ def hop_cells(hop: HopFigures, devices: Sequence[DeviceFigures]) -> tuple[str, .
 
 
 class CauseLine(NamedTuple):
-    """A cause of exposed communication, its place, the reason, and a remedy."""
+    """A cause of exposed communication or of figures that are not per step, its place, the reason, and a remedy."""
 
     cause: str
     which: str
@@ -79,16 +111,30 @@ class CauseLine(NamedTuple):
 
 
 def cause_lines(profile: Profile) -> list[CauseLine]:
-    """Why devices wait at the end of a step, and what exposes hops. Similar hops are listed once, with the figures of
-    the most exposed hop."""
+    """Why figures are not per step, why devices wait at the end of a step, and why hops are exposed. Similar hops are
+    listed once, with the figures of the most exposed hop."""
     groups: dict[tuple[str, str], list[HopFigures]] = {}
     for hop in profile.hops:
         if hop.cause:
             groups.setdefault((hop.cause, hop.advice or ""), []).append(hop)
     end = profile.end
-    found = [CauseLine(end.cause, "the end of a step", end.why, end.advice)] if end else []
+    found = [CauseLine(end.cause, f"the end of {part_name(profile)}", end.why, end.advice)] if end else []
     for (word, advice), alike in groups.items():
         most = max(alike, key=lambda hop: hop.most_exposed_s)
         which = f"hop {most.hop}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")
         found.append(CauseLine(word, which, most.why or NOTHING, advice))
-    return found
+    return [*unmarked_lines(profile), *found]
+
+
+def unmarked_lines(profile: Profile) -> list[CauseLine]:
+    """Why figures are of calls or of the whole profile, and how to get figures of steps."""
+    why = {
+        "call": "figures are per call",
+        "profile": "figures are of the whole profile, with the time between calls",
+    }.get(profile.unit, "")
+    if profile.unit != "step" and not profile.steps:
+        return [CauseLine("not marked", "the steps", why, f"run each step under {MARK}")]
+    if profile.unit == "profile":
+        why = f"they do not divide the work of the devices; {why}"
+        return [CauseLine("early", "the marks of steps", why, "call jax.block_until_ready under the mark of each step")]
+    return []

@@ -1,7 +1,9 @@
-"""The profile of a step: the communication that compute hides, by device, hop and mesh axis, in seconds."""
+"""The profile of a step: the communication that compute hides, by device, hop and mesh axis, in seconds. Where steps
+are not marked, a step in a name of a field is a call of the program, or the whole profile (`Profile.per`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.records import Amount, Count
@@ -100,13 +102,28 @@ class StepTimeline:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProgramCalls:
+    """How often a device called a program; None where the profile does not show where a call begins."""
+
+    module: str
+    calls: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """The figures of a profile, or the reason why it has none. `profile` is the folder that holds it, below the run's;
-    `overlap` moves to the measurement that was profiled."""
+    `overlap` moves to the measurement that was profiled.
+
+    Figures are per step (also in older runs, which lack `per`), per call of the program or, where nothing divides the
+    profile, for the whole profile. `steps` counts marked steps. Where figures are per call, `calls` counts the calls of
+    the program."""
 
     reason: str | None = None
     module: str | None = None
     steps: Count | None = None
+    per: Literal["step", "call", "profile"] | None = None
+    calls: Count | None = None
+    other_programs: tuple[ProgramCalls, ...] = ()
     profile: str | None = None
     overlap: CommunicationOverlap | None = None
     devices: tuple[DeviceFigures, ...] = ()
@@ -117,6 +134,16 @@ class Profile:
     operations_by: str | None = None
     timeline: StepTimeline | None = None
     end: Diagnosis | None = None
+
+    @property
+    def unit(self) -> str:
+        """The noun for the part of the profile that figures are of."""
+        return self.per or "step"
+
+    @property
+    def count(self) -> int:
+        """The number of steps, calls or whole profiles of which figures are medians."""
+        return int({"step": self.steps, "call": self.calls}.get(self.unit, 1) or 0)
 
     @property
     def busiest(self) -> int:

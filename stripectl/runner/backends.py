@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stripectl.compile.compiler import CompilerPool, compile_case
+from stripectl.core.validation import why_missing
 from stripectl.core.workload import STEP, format_length
 from stripectl.errors import Missing, StripectlError
 from stripectl.hardware.target import Target
@@ -67,16 +68,21 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Compiles plans with the target's own compiler."""
+    """Compiles plans with the target's own compiler, or runs them on the backend `instead` where a kernel is not
+    installed here."""
 
     target: Target
     compilers: CompilerPool
+    instead: Backend | None = None
 
     def prepare(self, cases: Sequence[Case]) -> None:
         self.compilers.toolchain(self.target)
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         for done, case in enumerate(cases):
+            if self.instead and case.is_ready and why_missing(case.plan, case.workload):
+                yield from self.instead.run([case])
+                continue
             length = format_length(case.workload.seq_len)
             self.compilers.say(f"compile {case.workload.passes} of {case.plan} at {length}", done, len(cases))
             yield Final(compile_case(with_static_facts_once(case, self.target), self.target, self.compilers))
@@ -95,7 +101,8 @@ class Measured:
         if all(case.devices <= self.place.here for case in cases if case.is_ready):
             return
         cpu = f", or --target cpu:{self.devices.cores}" if self.place.target.hardware.kind == "cpu" else ""
-        raise Missing(f"cannot measure {self.place.target} because it is not here. Try --method simulated{cpu}.")
+        bench = "stripectl bench " if self.tracer else ""  # `trace`, which only measures, has no --method
+        raise Missing(f"cannot measure {self.place.target} because it is not here. Try {bench}--method simulated{cpu}.")
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         say, link = self.devices.say, self.place.target.hardware.figure("link_bytes_per_s_one_way")
@@ -185,7 +192,8 @@ class LocalBackends:
         return Simulated(place, self.devices, explains, self.tiles[place.processes])
 
     def compiled(self, place: LocalTarget) -> Compiled:
-        return Compiled(place.target, self.compilers)
+        instead = self.simulated(place) if self.request.method == "auto" else None
+        return Compiled(place.target, self.compilers, instead)
 
     def measured(self, place: LocalTarget) -> Measured:
         return Measured(self.request, place, self.devices, self.tracer)

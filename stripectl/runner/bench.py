@@ -18,7 +18,7 @@ from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one, with_devices_found
-from stripectl.runner.cases import already_measured, bench_cases, compiling, one_device
+from stripectl.runner.cases import already_measured, bench_cases, compiling, nothing_left, one_device
 from stripectl.runner.effort import bench_methods, unused_effort
 from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.refinement import run_search
@@ -78,11 +78,11 @@ def make_cases(request: Request, place: LocalTarget, say: Say) -> list[Case]:
     """The cases of every workload and plan, and the baselines on one device.
 
     Raises:
-        BadInput: all cases are refused.
+        BadInput, Missing: all cases are refused.
     """
     wanted = bench_cases(request, place, say)
     if all(case.status == "refused" for case in wanted):
-        raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
+        raise nothing_left("run", wanted[0])
     return wanted + (one_device(request, place, wanted) if request.baseline and not request.is_search else [])
 
 

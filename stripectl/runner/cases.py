@@ -8,8 +8,9 @@ from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS
 from stripectl.core.plan import Plan
+from stripectl.core.validation import why_missing
 from stripectl.core.workload import STEP, Workload
-from stripectl.errors import BadInput
+from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import UNFINISHED
@@ -24,12 +25,11 @@ PROGRESS_PLANS = 256  # between two progress messages
 
 def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[Case]:
     """One case per workload and plan, with tile and mesh named; refused cases have their reason."""
-    method = "simulated" if request.method == "auto" else request.method
     found, asked = list[Case](), asked_plans(request, place)
     for done, (workload, plan, flags) in enumerate(asked):
         if done % PROGRESS_PLANS == 0:
             say("check plans", done, len(asked))
-        found.append(make_case(workload, plan, flags, place, method, describe=not request.is_search))
+        found.append(make_case(workload, plan, flags, place, request.case_method, describe=not request.is_search))
     return found
 
 
@@ -53,6 +53,12 @@ def asked_plans(request: Request, place: LocalTarget) -> list[tuple[Workload, Pl
     if len(found) > most:
         raise BadInput(f"there are more than {most:,} plans to simulate. Name some of --scheme, --mesh or --tile.")
     return found
+
+
+def nothing_left(verb: str, first: Case) -> StripectlError:
+    """The error of a command whose cases are all refused: of its first case, whose kernel may not be installed."""
+    kind = Missing if first.reason == why_missing(first.plan, first.workload) else BadInput
+    return kind(f"nothing is left to {verb}. {first.plan}: {first.reason}")
 
 
 def one_device(request: Request, place: LocalTarget, wanted: Sequence[Case]) -> list[Case]:

@@ -23,7 +23,7 @@ from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
-from stripectl.runner.static_facts import why_refused
+from stripectl.runner.static_facts import why_not_installed, why_refused
 from stripectl.simulate.default_tiles import with_tile
 from stripectl.simulate.defaults import with_names
 
@@ -60,7 +60,9 @@ def max_length_cases(request: Request, place: LocalTarget) -> list[Case]:
         shortest = replace(workload, seq_len=length_step(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
         case = Case(workload=shortest, plan=meshed, target=place.target.name, method=method, flags=flags or None)
-        reason = why_refused(meshed, shortest, place.target.hardware, place.target.devices)
+        reason = why_refused(meshed, shortest, place.target.hardware, place.target.devices) or why_not_installed(
+            meshed, shortest, request.method, place
+        )
         found.append(replace(case, status="refused", reason=reason) if reason else case)
     return found
 

@@ -15,7 +15,7 @@ from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
 from stripectl.runner.replaced_parts import replaced_parts
-from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
+from stripectl.runner.static_facts import why_not_installed, why_refused, why_scores_exceed_memory, with_static_facts
 from stripectl.simulate.core_memory import why_tile_exceeds_core
 from stripectl.simulate.default_tiles import tiles_for, with_tile
 from stripectl.simulate.defaults import with_names
@@ -51,6 +51,11 @@ class Request:
     def previous_by_key(self) -> dict[tuple[str, ...], Measurement]:
         """The finished measurements, by key."""
         return {m.key: m for m in self.previous}
+
+    @property
+    def case_method(self) -> Method:
+        """The method of cases before one is chosen for `auto`."""
+        return "simulated" if self.method == "auto" else self.method
 
     @property
     def is_search(self) -> bool:
@@ -94,8 +99,10 @@ def make_case(
     as a simulation, which may `describe` it instead."""
     hardware = place.target.hardware
     plan = with_names(plan, workload, hardware, place.target.devices)
-    reason = why_refused(plan, workload, hardware, place.target.devices) or why_scores_exceed_memory(
-        workload, plan, hardware
+    reason = (
+        why_refused(plan, workload, hardware, place.target.devices)
+        or why_not_installed(plan, workload, method, place)
+        or why_scores_exceed_memory(workload, plan, hardware)
     )
     full = plan if reason else with_tile(plan, workload, hardware, flags)
     reason = reason or why_tile_exceeds_core(full, workload, hardware, flags)

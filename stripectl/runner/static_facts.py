@@ -12,13 +12,15 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.mask_tiles import count_pairs, count_tiles
+from stripectl.core.method import MethodChoice
 from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
-from stripectl.core.validation import why_unsupported
+from stripectl.core.validation import why_missing, why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.findings import Bound, TileTally
 from stripectl.simulate.attend import KernelCall
@@ -110,6 +112,12 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
 def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
     """Why the plan cannot compute the workload on `devices` devices of this hardware (None: any number), or None."""
     return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
+
+
+def why_not_installed(plan: Plan, workload: Workload, method: MethodChoice, place: LocalTarget) -> str | None:
+    """Why a kernel of the plan is not installed here, where the method runs it, or None. A simulation runs kernels
+    where devices of its target are here, to time tiles; for `auto` another method is left."""
+    return why_missing(plan, workload) if place.here or method in ("measured", "compiled") else None
 
 
 def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:

@@ -1,12 +1,17 @@
 """The command line as a user meets it: exit codes, one clear line for bad input, and nothing lost."""
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
+from stripectl import Run, bench, trace, tune_tiles
 from stripectl.cli import main
 from stripectl.cli.app import COMMANDS, SUMMARIES, group
+from stripectl.errors import Missing
 
 ON_PAPER = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--output", "run"]
 
@@ -79,6 +84,42 @@ def test_bad_input_is_one_clear_line(arguments: list[str], why: str, capsys) -> 
     assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("Try: "))
     assert shown.out == ""
     assert sorted(Path().iterdir()) == before
+
+
+TRACED = "ring/striped/xla@ring=2"
+ABSENT = [
+    ["bench", "--method", "measured", "--plan", TRACED],
+    ["bench", "--method", "measured", "--plan", TRACED, "--profile"],
+    ["tune-tiles", "--method", "measured", "--plan", TRACED],
+    ["trace", TRACED],
+]
+
+
+@pytest.mark.parametrize("target", ["v5p:2x2x4", "h100:8", "cpu:256"])
+@pytest.mark.parametrize("words", ABSENT, ids=" ".join)
+def test_advice_for_an_absent_machine_names_options_that_the_command_has(
+    words: list[str], target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shards = 256 if target.startswith("cpu") else 8
+    many = [each.replace("ring=2", f"ring={shards}") for each in words]  # more devices than are here
+    assert run(*many, "--seqlen", "64k", "--pass", "forward", "--target", target, "--quiet") == 3
+    fact, _, advice = capsys.readouterr().err.partition(" Try ")
+    assert f"cannot measure {target} because it is not here" in fact
+    clauses = advice.split(", or ")
+    assert len(clauses) == (2 if target.startswith("cpu") else 1)
+    for clause in clauses:
+        named = re.search(r"stripectl (\S+)", clause)
+        command = group.get_command(click.Context(group), named[1] if named else words[0])
+        assert command
+        known = {name for option in command.params for name in option.opts}
+        assert set(re.findall(r"--[a-z-]+", clause)) <= known and "--" in clause
+
+
+@pytest.mark.parametrize("function", [bench, tune_tiles, trace], ids=lambda function: function.__name__)
+def test_functions_give_the_same_advice(function: Callable[..., Run]) -> None:
+    given = {"target": "v5p:2x2x4", "seqlen": "64k", "progress": False}
+    with pytest.raises(Missing, match=r"Try (stripectl bench )?--method simulated\.$"):
+        function(TRACED, **given) if function is trace else function(method="measured", **given)
 
 
 @pytest.mark.parametrize("command", ["report", "compare"])

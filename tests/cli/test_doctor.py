@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from stripectl.cli.doctor import ComponentFinding, combination, command, compiler, failure_of, jax_findings
-from stripectl.compat import TESTED
+from stripectl.compat import PROBES, TESTED
 from stripectl.compile.toolchain import TOOLCHAINS, cuda_root
+from stripectl.core.kernel import kernels
 from stripectl.results.environment import version
 
 TPU, GPU = TOOLCHAINS["tpu"], TOOLCHAINS["gpu"]
@@ -29,10 +30,12 @@ def test_all_that_the_tests_need_works_here() -> None:
     found = {each["name"]: each for each in json.loads(done.stdout)["components"]}
     assert found["jax"]["found"].startswith(f"{version('jax')}, ")
     assert found["devices"]["found"] == f"{jax.device_count()} {jax.devices()[0].device_kind}"
-    for name, each in found.items():
-        if "(private)" in name:
-            assert each == {"name": name, "found": "as expected", "mend": None}
-    assert len([name for name in found if "(private)" in name]) == 4
+    private = {name: each for name, each in found.items() if "(private)" in name}
+    assert len(private) == len(PROBES) == 6
+    for name, each in private.items():
+        kind, part = name.split()[:2]
+        missing = kernels[part].why_missing() if kind == "kernel" else None
+        assert each == {"name": name, "found": None if missing else "as expected", "mend": missing}
 
 
 def test_a_long_name_stays_apart_from_what_was_found(monkeypatch) -> None:

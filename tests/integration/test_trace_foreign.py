@@ -20,6 +20,7 @@ from tests.support.golden import PROFILES, written
 
 PROGRAM = """
 import sys
+from contextlib import nullcontext
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
@@ -35,19 +36,25 @@ def step(x):
 x = jnp.ones((256, 128), jnp.float32)
 step(x).block_until_ready()
 with jax.profiler.trace(sys.argv[1]):
-    for _ in range(2):
-        step(x).block_until_ready()
+    for number in range(2):
+        with jax.profiler.StepTraceAnnotation("train", step_num=number) if "marked" in sys.argv else nullcontext():
+            step(x).block_until_ready()
 """
 
 
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as jax.profiler.trace leaves it: two steps, on two virtual devices, of three rounds whose permutes wait
-    for one another; 64 x 128 x 4 bytes each."""
+    """A folder as jax.profiler.trace leaves it: two steps without marks, on two virtual devices, of three rounds whose
+    permutes wait for one another; 64 x 128 x 4 bytes each."""
     folder = tmp_path_factory.mktemp("real")
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", PROGRAM, str(folder)], env={**os.environ, **flags}, check=True)
+    run_program(folder)
     return folder
+
+
+def run_program(*arguments: object) -> None:
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    flags["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a profile lacks the HLO of a program from the cache
+    subprocess.run([sys.executable, "-c", PROGRAM, *map(str, arguments)], env={**os.environ, **flags}, check=True)
 
 
 def trace(profile: Path, *arguments: str) -> Ended:
@@ -65,9 +72,11 @@ def one_file(folder: Path) -> Path:
     return found
 
 
-def check(found: dict[str, Any]) -> None:
+def check(found: dict[str, Any], marked: bool = False) -> None:
     """What is certain of the program, however long it took."""
-    assert found["module"].startswith("jit_step(") and found["steps"] == 2
+    assert found["module"].startswith("jit_step(")
+    extent = ("step", 2, None) if marked else ("call", 0, 2)
+    assert (found["per"], found["steps"], found["calls"]) == extent
     assert [device["name"] for device in found["devices"]] == ["CPU 0", "CPU 1"]
     assert [hop["sent_bytes"] for hop in found["hops"]] == [128 * 128 * 4] * 3
     assert [hop["turn"] for hop in found["hops"]] == [0, 0, 0]
@@ -85,6 +94,11 @@ def test_a_profile_of_jax_holds_its_program(real: Path) -> None:
     assert [row["axis"] for row in found["axes"]] == ["ring"]
 
 
+def test_marked_steps_of_jax_are_steps(tmp_path: Path) -> None:
+    run_program(tmp_path, "marked")
+    check(read(tmp_path), marked=True)
+
+
 def test_its_file_by_itself_says_the_same(real: Path, tmp_path: Path) -> None:
     alone = Path(shutil.copy(one_file(real), tmp_path / "anything.pb"))
     assert read(alone) == read(real)
@@ -93,7 +107,15 @@ def test_its_file_by_itself_says_the_same(real: Path, tmp_path: Path) -> None:
 def test_its_tables_are_whole(real: Path) -> None:
     done = trace(real)
     assert done.returncode == 0 and not done.stderr
-    for word in ("2 steps of jit_step;", "CPU 0", "CPU 1", "64.0 KiB", "collective-permute", "Try: "):
+    for word in (
+        "2 calls of jit_step; steps are not marked;",
+        "StepTraceAnnotation",
+        "CPU 0",
+        "CPU 1",
+        "64.0 KiB",
+        "collective-permute",
+        "Try: ",
+    ):
         assert word in done.stdout
 
 

@@ -3,18 +3,19 @@
 import itertools
 from dataclasses import replace
 from importlib import metadata
+from typing import Any
 
 import pytest
 
+from stripectl import compat
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.sequence_sharding import sequence_sharding
-from stripectl.core.validation import why_unsupported
+from stripectl.core.validation import why_missing, why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
-from stripectl.kernels import tokamax
 from stripectl.kernels.tokamax.tile_memory import vmem_bytes
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import make_case
@@ -22,7 +23,8 @@ from stripectl.simulate.core_memory import VMEM_FLAG, why_tile_exceeds_core
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 
-installed = pytest.mark.skipif(tokamax.why_not_installed() is not None, reason=tokamax.why_not_installed() or "")
+MISSING = kernels["tokamax"].why_missing()
+installed = pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
 WORK = Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64)
 CASES = [
     case
@@ -76,26 +78,39 @@ def test_values_and_gradients_of_any_diagonal(high: int, columns: int) -> None:
 @pytest.mark.parametrize(
     ("python", "versions", "why"),
     [
-        ((3, 11), {}, "needs Python 3.12 or newer"),
-        ((3, 13), {"jax": "0.12.0"}, "needs tokamax, which is not installed here"),
-        ((3, 13), {"jax": "0.10.2", "tokamax": "0.0.17"}, "needs jax 0.11.1 or newer, and 0.10.2 is installed here"),
+        ((3, 11), {}, "tokamax needs Python 3.12 or newer. Try Python 3.12 and there"),
+        ((3, 13), {"jax": "0.12.0"}, "tokamax is not installed here, and the kernel needs it. Try"),
+        ((3, 13), {"jax": "0.12.0", "tokamax": "0.0.16"}, "tokamax needs tokamax 0.0.17 or newer, and 0.0.16 is"),
+        ((3, 13), {"jax": "0.10.2", "tokamax": "0.0.17"}, "tokamax needs jax 0.11.1 or newer, and 0.10.2 is"),
         ((3, 13), {"jax": "0.12.0", "tokamax": "0.0.17"}, None),
+        ((3, 13), {"jax": "0.12.0", "tokamax": "0.0.18.dev20261026"}, None),
     ],
 )
-def test_a_library_that_cannot_run_is_refused_with_the_reason(monkeypatch, python, versions, why) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "kind", "other"), [("tokamax", "tpu", "pallas_tpu"), ("tokamax_gpu", "gpu", "cudnn")]
+)
+def test_a_library_that_cannot_run_has_a_reason_and_a_command(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, kind: str, other: str, python: Any, versions: Any, why: str | None
+) -> None:
+    """The plan is supported all the same."""
+
     def version(package: str) -> str:
         if package not in versions:
             raise metadata.PackageNotFoundError(package)
         return versions[package]
 
-    monkeypatch.setattr(tokamax.sys, "version_info", python)
-    monkeypatch.setattr(tokamax.metadata, "version", version)
-    reason = why_unsupported(parse_plan("ring/striped/tokamax@ring=8"), WORK, "tpu")
-    assert reason is None if why is None else f"tokamax {why}. Try pip install 'stripectl[tokamax]'" in str(reason)
+    monkeypatch.setattr(compat.sys, "version_info", python)
+    monkeypatch.setattr(compat.metadata, "version", version)
+    plan, reason = parse_plan(f"ring/striped/{kernel}@ring=8"), kernels[kernel].why_missing()
+    assert why_unsupported(plan, WORK, kind) is None and why_missing(plan, WORK) == reason
+    if why is None:
+        assert reason is None
+    else:
+        assert reason and reason.startswith(why)
+        assert reason.endswith(f" pip install 'stripectl[tokamax]', or --kernel {other}.")
 
 
-def test_other_hardware_and_long_lists_are_refused(monkeypatch) -> None:
-    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+def test_other_hardware_and_long_lists_are_refused() -> None:
     assert "runs on TPUs" in str(why_unsupported(parse_plan("ring/striped/tokamax@ring=8"), WORK, "gpu"))
     long = Workload(seq_len=2**20, heads=2, kv_heads=2, head_dim=64)
     small, large = (parse_plan(f"ring/striped/tokamax@ring=2,tile={side}") for side in (512, 4096))
@@ -129,8 +144,7 @@ def test_a_tile_that_does_not_fit_into_a_core_is_refused_with_both_sizes(monkeyp
     assert "16.0 MiB" in str(why_tile_exceeds_core(plan, long, tpu7x, {VMEM_FLAG: "16384"}))
 
 
-def test_a_default_tile_that_does_not_fit_into_a_core_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+def test_a_default_tile_that_does_not_fit_into_a_core_is_refused() -> None:
     work = Workload(seq_len=2**16, heads=8, kv_heads=2, head_dim=256, passes="forward-backward")
     place, plan = LocalTarget(parse_target("v5e:2x2")), parse_plan("ring/contiguous/tokamax@ring=4")
     case = make_case(work, plan, {}, place, "simulated")

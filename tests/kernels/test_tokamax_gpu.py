@@ -17,7 +17,7 @@ from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import Missing
 from stripectl.hardware.target import parse_target
-from stripectl.kernels import tokamax, tokamax_gpu
+from stripectl.kernels import tokamax_gpu
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.request import Request
@@ -118,31 +118,32 @@ def test_values_and_gradients_of_any_diagonal(stand_in, high: int) -> None:
         ({"query_len": 64}, "gpu", None, "needs as many queries as keys. Try --kernel xla."),
     ],
 )
-def test_refusals_have_reasons(monkeypatch, change: dict, kind: str, capability, why: str | None) -> None:
-    monkeypatch.setattr(tokamax_gpu, "why_not_installed", lambda: None)
+def test_refusals_have_reasons(change: dict, kind: str, capability, why: str | None) -> None:
     plan = parse_plan("ring/striped/tokamax_gpu@ring=8")
     reason = tokamax_gpu.why_unsupported(replace(WORK, **change), plan, kind, capability)
     assert reason == why if why is None else why in (reason or "")
 
 
-def test_without_the_library_it_says_how_to_install_it(monkeypatch) -> None:
-    monkeypatch.setattr(tokamax_gpu, "why_not_installed", lambda: "needs tokamax, which is not installed here")
-    reason = tokamax_gpu.why_unsupported(WORK, parse_plan("ring/striped/tokamax_gpu@ring=8"), "gpu", (9, 0))
-    assert (reason or "").endswith("Try pip install 'stripectl[tokamax]', or --kernel cudnn.")
-
-
-def test_an_installation_with_other_functions_gets_one_line(monkeypatch) -> None:
+@pytest.mark.parametrize(("lookup", "other"), [(compat.tokamax, "pallas_tpu"), (compat.tokamax_gpu, "cudnn")])
+def test_a_version_with_other_functions_names_a_version_that_works(monkeypatch, lookup, other: str) -> None:
     def fails(name: str) -> None:
         raise ImportError(f"no {name}")
 
+    monkeypatch.setattr(compat, "why_no_tokamax", lambda other: None)
+    monkeypatch.setattr(compat.metadata, "version", lambda package: "9.9.9")
+    monkeypatch.setattr(compat.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(compat.importlib, "import_module", fails)
-    with pytest.raises(Missing, match=r"kernel tokamax_gpu uses private names of tokamax, .* Try pip install"):
-        compat.tokamax_gpu()
+    said = (
+        f"kernel {lookup.__name__} uses private names of tokamax, and tokamax 9.9.9 has others: no tokamax._src."
+        rf".*\. Try pip install 'tokamax==0.0.17', or --kernel {other}\.$"
+    )
+    with pytest.raises(Missing, match=said):
+        lookup()
 
 
 @pytest.mark.compilers
 @needs_gpu
-@pytest.mark.skipif(tokamax.why_not_installed() is not None, reason=tokamax.why_not_installed() or "")
+@pytest.mark.skipif(bool(kernels["tokamax_gpu"].why_missing()), reason=str(kernels["tokamax_gpu"].why_missing()))
 @pytest.mark.parametrize("layout", layouts.names())
 def test_a_gpu_compiler_compiles_it(without_toolkit, layout: str) -> None:
     plan, place = parse_plan(f"ring/{layout}/tokamax_gpu@ring=8"), LocalTarget(parse_target("h200:8"))

@@ -13,7 +13,6 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.hardware.target import parse_target
-from stripectl.kernels import tokamax
 from stripectl.kernels.tokamax import winners
 from stripectl.kernels.tokamax.winners import Shape, nearest_winner, read_shape
 from stripectl.measure.device_pool import LocalTarget
@@ -111,7 +110,6 @@ def first_tiles(row: PublishedTime) -> list[Tile]:
 def test_a_search_without_a_device_has_the_fastest_tile_of_the_published_sweep_among_its_first(monkeypatch) -> None:
     """The other is 1024x1024 for 128k tokens with heads of 256, backward; 1024x2048x512, which the same sweep has for
     32k tokens, takes 10 % less by the table (benchmarks/README.md "Tiles of Pallas kernels")."""
-    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
     monkeypatch.setattr(winners, "winners", lambda *_: [])
     shortest = kernels["tokamax"].shortest_name
     ranks = [first_tiles(row).index(shortest(row.tile)) + 1 for row in SWEPT if row.tile]

@@ -156,8 +156,8 @@ def test_an_event_inside_another_counts_once(tmp_path: Path) -> None:
     assert us(found["devices"][0]) == figures(step=9, compute=6, hidden=3, exposed=3, stall=2)
 
 
-def test_steps_are_runs_of_the_module_that_took_longest(tmp_path: Path) -> None:
-    """Two steps of jit_step, with another module between. Hidden 4 and 8, exposed 2 and 4: medians of two are means."""
+def test_calls_are_runs_of_the_module_that_took_longest(tmp_path: Path) -> None:
+    """Two calls of jit_step, with another module between. Hidden 4 and 8, exposed 2 and 4: medians of two are means."""
     legend = {**TPU, "O": "jit_other(9)"}
     found = one(
         tmp_path,
@@ -167,7 +167,8 @@ def test_steps_are_runs_of_the_module_that_took_longest(tmp_path: Path) -> None:
         """,
         legend=legend,
     )
-    assert (found["module"], found["steps"]) == ("jit_step(1)", 2)
+    assert (found["module"], found["calls"]) == ("jit_step(1)", 2)
+    assert found["other_programs"] == [{"module": "jit_other(9)", "calls": 1}]
     assert us(found["overlap"]) == {"hidden": 6, "exposed": 3.5, "skew": 0, "stall": 2.5}
     assert found["overlap"]["ratio"] == pytest.approx(6 / 9.5, rel=1e-5)
     assert column(found["devices"], "step_s") == [10]

@@ -47,7 +47,7 @@ def test_a_device_waits_in_a_hop_and_at_the_end(tmp_path: Path) -> None:
     assert us(found["overlap"]) == {"hidden": 10, "exposed": 4, "skew": 9, "stall": 8}
     assert found["overlap"]["ratio"] == pytest.approx(10 / 14, rel=1e-5)
 
-    assert found["end"]["why"] == "TPU 1 waits 3.00 us of a step of 20.0 us for TPU 0"
+    assert found["end"]["why"] == "TPU 1 waits 3.00 us of a call of 20.0 us for TPU 0"
 
     (hop,) = found["hops"]
     assert us(hop) == {
@@ -90,8 +90,8 @@ def test_devices_of_a_process_share_their_clock(tmp_path: Path) -> None:
     assert us(found["devices"][1]) == FAST_FIGURES | {"step": 20, "skew": 6, "idle": 3}
 
 
-def test_steps_of_processes_belong_together_by_their_run(tmp_path: Path) -> None:
-    """The second process's profile began a step later; runs 0 and 1, and 1 and 2: only run 1 is both's. There the
+def test_calls_of_processes_belong_together_by_their_run(tmp_path: Path) -> None:
+    """The second process's profile began a call later; runs 0 and 1, and 1 and 2: only run 1 is both's. There the
     first computes 6 us and the second 2."""
     first = """
         XLA Modules    MMMMMMMM.NNNNNNNN
@@ -103,7 +103,7 @@ def test_steps_of_processes_belong_together_by_their_run(tmp_path: Path) -> None
     """
     legend = {**TPU, "O": ("jit_step(1)", {"run_id": 2})}
     found = analysed(tmp_path, [tpus(first, legend=legend), tpus(second, legend=legend)], RING)
-    assert found["steps"] == 1
+    assert found["calls"] == 1
     assert column(found["devices"], "compute_s") == [6, 2]
     assert column(found["hops"], "skew_s") == [[0, 4]]
 

@@ -73,15 +73,16 @@ def test_gpu_without_its_program(tmp_path: Path) -> None:
     assert column(found["axes"], "axis") == ["unknown axis"]
 
 
-def test_gpu_without_marked_steps_is_one_step(tmp_path: Path) -> None:
-    """From its first kernel to the end of its last: two streams, 0-5 and 4-9."""
+def test_gpu_without_marked_steps_or_calls_is_the_whole_profile(tmp_path: Path) -> None:
+    """From its first kernel to the end of its last: two streams, 0-5 and 4-9. The program says that fusion.1 is in a
+    loop, so it may be one turn of several."""
     legend = {"a": ("gemm", {"hlo_op": "fusion.1", "hlo_module": "jit_step"}), "n": "ncclDevKernel_AllGather"}
     drawing = """
         Stream #1(Compute)  aaaaa....
         Stream #2(NCCL)     ....nnnnn
     """
     found = analysed(tmp_path, plane("/device:GPU:3", drawing, legend), (PROFILES / "ring.hlo.txt").read_text())
-    assert (found["steps"], column(found["devices"], "name")) == (1, ["GPU 3"])
+    assert (found["steps"], found["per"], column(found["devices"], "name")) == (0, "profile", ["GPU 3"])
     assert us(found["devices"][0]) == {"step": 9, "compute": 5, "hidden": 1, "exposed": 4, "skew": 0, "idle": 0}
 
 
@@ -96,7 +97,7 @@ def test_steps_that_a_host_marks_ahead_of_a_gpu_do_not_divide_its_work(tmp_path:
         Stream #2(NCCL)     ...nnn..nnn
     """
     found = analysed(tmp_path, host + plane("/device:GPU:0", gpu, legend), (PROFILES / "ring.hlo.txt").read_text())
-    assert found["steps"] == 1
+    assert (found["steps"], found["per"], found["calls"]) == (2, "profile", None)
     assert us(found["devices"][0]) == {"step": 10, "compute": 7, "hidden": 4, "exposed": 2, "skew": 0, "idle": 1}
 
 
@@ -115,7 +116,7 @@ def test_cpu(tmp_path: Path) -> None:
     Both end with the loop, at 20. Stall is all of M; idle is 20 - 14 - 4 and 20 - 5 - 10.
     """
     found = golden(tmp_path, "cpu", "cpu", ring=2)
-    assert (found["module"], found["steps"]) == ("jit_step(4)", 1)
+    assert (found["module"], found["steps"], found["calls"]) == ("jit_step(4)", 0, 1)
     assert column(found["devices"], "name") == ["CPU 0", "CPU 1"]
     assert [us(device) for device in found["devices"]] == [
         {"step": 20, "compute": 14, "hidden": 0, "exposed": 4, "skew": 0, "idle": 2, "stall": 4},
@@ -148,7 +149,7 @@ def test_golden_profiles_use_the_names_of_drawings() -> None:
 def test_operations_of_a_chip_are_xprofs(tmp_path: Path) -> None:
     """fusion.1 takes 10 us twice, the all-reduce 5 us twice: two and one third of 30 us. The category is xprof's."""
     found = golden(tmp_path, "described", None)
-    assert (found["module"], found["steps"], found["operations_by"]) == ("jit_step(7)", 2, "xprof")
+    assert (found["module"], found["calls"], found["operations_by"]) == ("jit_step(7)", 2, "xprof")
     told = [(row["name"], row["category"], row["count"], row["self_s"]) for row in found["operations"]]
     assert told == [("fusion.1", "convolution fusion", 2, 20e-6), ("all-reduce.1", "all-reduce", 2, 10e-6)]
     assert column(found["operations"], "share") == pytest.approx([2 / 3, 1 / 3], rel=1e-5)

@@ -60,6 +60,25 @@ def test_a_run_without_a_trace_has_no_section() -> None:
     assert "<dt>skew</dt>" not in page
 
 
+@pytest.mark.parametrize(
+    ("per", "title", "column"),
+    [
+        ("step", "Where does the time of a step go?", "step"),
+        ("call", "Where does the time of a call go?", "call"),
+        ("profile", "Where does the time of the whole profile go?", "profile"),
+        (None, "Where does the time of a step go?", "step"),  # of an older run
+    ],
+)
+def test_a_trace_names_the_part_that_its_figures_are_of(per: str | None, title: str, column: str) -> None:
+    others = [{"module": "jit_other(2)", "calls": 4}, {"module": "jit_more(3)"}]
+    found = shown(TRACE | {"per": per, "calls": 5 * (per == "call"), "other_programs": others})
+    assert (found["timeline"]["title"], found["devices"]["columns"][1]) == (title, column)
+    assert (
+        found["others"]
+        == "The profile has other programs, which no figure includes: jit_other (4 calls), jit_more (n/a)."
+    )
+
+
 def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     plan = traced(TRACE | {"profile": PROFILE})
     compiled = with_parts(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})

@@ -114,8 +114,7 @@ def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() ->
     assert searched_tiles(other, work, place, "backward", False) == tiles_for(other, work, "tpu")
 
 
-def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blocks_of_the_table(monkeypatch) -> None:
-    monkeypatch.setattr("stripectl.kernels.tokamax.why_not_installed", lambda: None)
+def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blocks_of_the_table() -> None:
     place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/zigzag/tokamax@ring=4")
     work = Workload(seq_len=2**18, heads=32, kv_heads=8, head_dim=128)
     found = searched_tiles(plan, work, place, "forward", False)

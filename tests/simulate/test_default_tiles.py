@@ -150,7 +150,7 @@ def test_every_command_resolves_the_same_default(layout: str) -> None:
 
 def test_a_raised_limit_of_a_core_allows_larger_default_tiles() -> None:
     machine, raised = Hardware.load("tpu7x"), {"xla_tpu_scoped_vmem_limit_kib": "65536"}
-    work = replace(WORK, head_dim=256)
+    work = replace(WORK, head_dim=256, seq_len=2**20)
     plan = with_names(Plan("ring", "zigzag", "tokamax"), work, machine, 8)
     usual, larger = (with_tile(plan, work, machine, flags).tiles for flags in ({}, raised))
     assert larger["backward"].scores > usual["backward"].scores, (usual, larger)

@@ -5,13 +5,10 @@ kernel with five matmuls per tile, which adds dQ in the dtype of the queries. Ro
 padded.
 """
 
-import sys
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any
 
-from packaging.version import Version
-
+from stripectl.compat import why_no_tokamax
 from stripectl.core.kernel import (
     LANES,
     Kernel,
@@ -24,8 +21,6 @@ from stripectl.core.layout import Tile
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.kernels.tokamax.tile_memory import dq_sums, vmem_bytes
 
-NEEDS = {"jax": "0.11.1", "tokamax": "0.0.17"}  # the oldest versions; also Python 3.12
-OLDEST_PYTHON = (3, 12)
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core
 LISTED_BYTES = 5 * 4  # per tile: its row, its column, whether it begins and ends a row, and its mask
 # The fastest of tokamax's own sweep on TPU7x with 4k tokens; with more tokens 2048x2048x512: profiles/published.
@@ -34,25 +29,9 @@ MIN_DEFAULT_ROWS = 512
 SEARCHED_SIDES = 1024, 2048  # as tokamax's own sweep has them: one tile of 4096 compiles for more than 15 minutes
 
 
-def why_not_installed() -> str | None:
-    """Why the library cannot run here, or None."""
-    if sys.version_info < OLDEST_PYTHON:
-        return f"needs Python {'.'.join(map(str, OLDEST_PYTHON))} or newer"
-    for package, oldest in NEEDS.items():
-        try:
-            found = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return f"needs {package}, which is not installed here"
-        if Version(found) < Version(oldest):
-            return f"needs {package} {oldest} or newer, and {found} is installed here"
-    return None
-
-
 def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if reason := why_unsupported_by_pallas("tokamax", workload, kind):
         return reason
-    if reason := why_not_installed():
-        return f"tokamax {reason}. Try pip install 'stripectl[tokamax]', or --kernel pallas_tpu."
     if workload.window.left is not None:
         return "tokamax has causal and full masks here, but no windows. Try --kernel pallas_tpu."
     rows = sequence_sharding(workload, plan).key_piece
@@ -81,6 +60,7 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULT,
     why_unsupported=why_unsupported,
+    why_missing=lambda: why_no_tokamax("pallas_tpu"),
     keys_at_once=lambda tile: (tile.block_kv,),
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,

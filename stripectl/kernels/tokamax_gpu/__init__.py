@@ -6,9 +6,9 @@ the library's own choice for a call that was not tuned.
 
 from typing import Any
 
+from stripectl.compat import why_no_tokamax
 from stripectl.core.kernel import Capability, Kernel, why_not_whole_sequences
 from stripectl.kernels.cudnn import COUNTED, SHARING
-from stripectl.kernels.tokamax import why_not_installed
 
 HOPPER, HEAD_UNIT, MAX_HEAD_DIM = 9, 16, 256
 
@@ -19,8 +19,6 @@ def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability 
     if capability is not None and capability[0] != HOPPER:
         found = ".".join(map(str, capability))
         return f"tokamax_gpu runs on Hopper GPUs (compute capability 9.0), not on {found}. Try --kernel cudnn."
-    if reason := why_not_installed():
-        return f"tokamax {reason}. Try pip install 'stripectl[tokamax]', or --kernel cudnn."
     if workload.dtype != "bfloat16":
         return f"tokamax_gpu does not compute {workload.dtype}. Try --dtype bfloat16, or --kernel xla."
     heads = {workload.head_dim, workload.value_dim}
@@ -39,6 +37,7 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: COUNTED,
     why_unsupported=why_unsupported,
+    why_missing=lambda: why_no_tokamax("cudnn"),
     counting_tile=COUNTED,
     rows_per_fetch=SHARING,
     # Outputs merge in float32; backward, an output is built so that the library computes the given delta. Rows come

@@ -15,10 +15,10 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.profile import HopFigures, Profile
 from stripectl.util.files import utf8
-from stripectl.util.units import SECONDS, duration, unit_of
+from stripectl.util.units import SECONDS, duration, plural, unit_of
 
 TITLE = "How much of the communication hides?"
-STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops are exposed?"
+STEP_TITLE, HOPS_TITLE = "Where does the time of {} go?", "Which hops are exposed?"
 ABSENT = "No profile was captured. stripectl bench --profile captures one; stripectl trace --read PATH reads any other."
 # Columns without numbers.
 TEXT_COLUMNS = (*profile_text.TEXT_COLUMNS, "plan", "workload", "what the profile says", "kind")
@@ -38,6 +38,7 @@ class ProfileContent(TypedDict):
     plan: str
     passes: str
     what: str
+    others: str | None
     headline: str
     timeline: Chart | None
     hops: Chart | None
@@ -92,12 +93,16 @@ def profile_content(m: Measurement, shown: MeasurementSet) -> ProfileContent:
         "plan": profiled_plan(m),
         "passes": m.workload.passes,
         "what": f"{workload_label(m.workload)} on {m.target}; {profile_text.profile_source(profile, m.median_s)}",
+        "others": profile_text.other_programs_text(profile),
         "headline": profile_headline(m, shown),
         "timeline": profile_timeline(profile, what),
         "hops": profile_hops(profile, what),
         "causes": profile_text.cause_lines(profile)[:MAX_TABLE_ROWS],
         "devices": chart_table(
-            profile_text.DEVICES, [profile_text.device_cells(devices[each]) for each in at], TEXT_COLUMNS, len(devices)
+            profile_text.device_columns(profile),
+            [profile_text.device_cells(devices[each]) for each in at],
+            TEXT_COLUMNS,
+            len(devices),
         ),
         "axes": chart_table(profile_text.AXES, map(profile_text.axis_cells, profile.axes), TEXT_COLUMNS),
         "operations": chart_table(
@@ -138,13 +143,15 @@ def profile_timeline(profile: Profile, plan: str) -> Chart | None:
         busy = [lengths[kind] for kind in KINDS[:-1]]
         seconds.append((device.name, *map(duration, (*busy, max(0.0, end_s - sum(busy))))))
     parts = chart_table(("device", "kind", "from", "to"), segments, ("device", "kind"), most=MAX_SEGMENTS)
+    one = profile_text.part_name(profile, "one")
     some = f"{len(lanes)} of {len(devices):,} devices. " if len(lanes) < len(devices) else ""
     return chart(
         "step",
-        STEP_TITLE,
-        f"one step, {plan}",
+        STEP_TITLE.format(profile_text.part_name(profile)),
+        f"{one}, {plan}",
         ["measured"],
-        f"One step of {len(devices)} devices, {duration(end_s)}. {profile_text.profile_summary(profile, None)}.",
+        f"{one.capitalize()} of {plural(len(devices), 'device')}, {duration(end_s)}. "
+        f"{profile_text.profile_summary(profile, None)}.",
         chart_table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
         f"{some}Compute above, transfers below; empty is idle.",
         more=[MoreTable(title="Its parts", table=parts, open=False)] * (len(segments) <= MAX_SEGMENTS),

@@ -8,15 +8,17 @@ from rich.text import Text
 from stripectl.profiling.timeline import by_kind, moments
 from stripectl.reporters.profile_text import (
     AXES,
-    DEVICES,
     HOPS,
     OPERATIONS,
     TEXT_COLUMNS,
     axis_cells,
     cause_lines,
     device_cells,
+    device_columns,
     hop_cells,
     operation_cells,
+    other_programs_text,
+    part_name,
     profile_source,
     profile_summary,
 )
@@ -40,8 +42,11 @@ def profile_parts(
         yield Text(f"  {said}", style="yellow")
         return
     yield Text(f"  {profile_source(profile, median_s)}; {said}")
-    yield narrowed_table(DEVICES, map(device_cells, profile.devices), width)
-    yield Text("exposed includes the skew within hops; skew also includes the wait at the end of a step", style="dim")
+    if others := other_programs_text(profile):
+        yield Text(f"  {others}")
+    yield narrowed_table(device_columns(profile), map(device_cells, profile.devices), width)
+    end = f"the end of {part_name(profile)}"
+    yield Text(f"exposed includes the skew within hops; skew also includes the wait at {end}", style="dim")
     yield from drawn_timeline(profile, width)
     if profile.hops:
         yield from hop_table(profile, width)
@@ -63,7 +68,7 @@ def hop_table(profile: Profile, width: int) -> Iterator[Table | Text]:
 
 
 def drawn_timeline(profile: Profile, width: int) -> Iterator[Text]:
-    """A step on every device, one line each."""
+    """A step, a call or the whole profile on every device, one line each."""
     timeline = profile.timeline
     if not timeline or not timeline.end_s:
         return
@@ -71,7 +76,7 @@ def drawn_timeline(profile: Profile, width: int) -> Iterator[Text]:
     room = max(map(len, names)) + 1
     size = max(NARROW, min(WIDE, width - room))
     legend = "  ".join(f"{sign} {kind}" for kind, sign in SIGNS.items())
-    yield Text(f"one step, {duration(timeline.end_s)}: {legend}", style="dim")
+    yield Text(f"{part_name(profile, 'one')}, {duration(timeline.end_s)}: {legend}", style="dim")
     for name, row in zip(names, timeline.devices, strict=False):
         kinds = moments(by_kind(row), timeline.end_s, size)
         yield Text(f"{name:{room}}" + "".join(SIGNS[kind] for kind in kinds), no_wrap=True)

@@ -15,7 +15,7 @@ from stripectl.runner.cases import compiling
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
-from stripectl.runner.static_facts import why_refused
+from stripectl.runner.static_facts import why_not_installed, why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
 from stripectl.simulate.default_tiles import tiles_for
 from stripectl.simulate.keys_at_once import with_third_sides
@@ -57,8 +57,9 @@ def forward_cases(
     """The forward pass of the workload with every tile; one refused case where the plan cannot run at all."""
     forward = replace(workload, passes="forward")
     bare = replace(plan, tile=None, backward=None)
-    if why_refused(bare, forward, place.target.hardware, place.target.devices):
-        return [make_case(forward, bare, flags, place, "simulated")]
+    refused = why_refused(bare, forward, place.target.hardware, place.target.devices)
+    if refused or why_not_installed(bare, forward, tuning.request.method, place):
+        return [make_case(forward, bare, flags, place, tuning.request.case_method)]
     every = tuning.only_simulates(place)
     tiles = [plan.tile] if plan.tile else tuning.tiles or searched_tiles(bare, forward, place, "forward", every)
     return [make_case(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]

@@ -23,7 +23,7 @@ from stripectl.results.devices import DeviceGroup
 from stripectl.results.environment import PACKAGES, conditions, version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, with_devices_found
-from stripectl.runner.cases import bench_cases, compiling
+from stripectl.runner.cases import bench_cases, compiling, nothing_left
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases, tile_of_sweep
@@ -177,13 +177,13 @@ class TileSearches:
         return self.backends.place
 
     def run(self) -> Iterator[Measurement | Notice]:
-        reasons: list[str] = []
+        refused = list[Case]()
         for shape, passes, plan, flags in self.wanted:
             forward = forward_cases(self.tuning, shape, plan, flags, self.place)
             if not any(case.is_ready for case in forward):
-                reasons.append(f"{forward[0].plan}: {forward[0].reason}")
-                if len(reasons) == len(self.wanted):
-                    raise BadInput(f"nothing is left to try. {reasons[0]}")
+                refused.append(forward[0])
+                if len(refused) == len(self.wanted):
+                    raise nothing_left("try", refused[0])
                 yield from map(Measurement.of, forward)
                 continue
             evaluator = self.evaluator(forward)
