@@ -1,6 +1,8 @@
 """Predictions beside published measurements: their errors are counts of a table, which do not flicker."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from stripectl.analysis.accuracy.attention import attention_groups, attention_ro
 from stripectl.analysis.accuracy.meshes import as_jax_lays_it, mesh_orders, mesh_times, published_plans
 from stripectl.analysis.accuracy.paper import measured_devices, paper_kernel, speed_ups
 from stripectl.cli import main
+from stripectl.core.workload import Workload
 
 
 def test_every_row_that_ships_is_read() -> None:
@@ -69,10 +72,26 @@ def test_meshes_lie_where_jax_lays_them() -> None:
         assert (whole.gather_ways is None) == shares
 
 
-def test_a_device_without_rows_has_no_known_error() -> None:
-    assert known_error("v4", "forward") is None
-    known = known_error("v5p", "forward-backward")
-    assert known and known.passes == "forward"
+@pytest.mark.parametrize(
+    ("hardware", "kernel", "change", "passes"),
+    [
+        ("v5p", "tokamax", {}, "forward"),
+        ("tpu7x", "tokamax", {"passes": "forward-backward"}, "backward"),
+        ("h200", "cudnn", {"mask": "full"}, "forward"),
+        ("v4", "tokamax", {}, None),  # a device without rows
+        ("v5p", "splash", {}, None),  # a kernel without rows
+        ("v5p", "tokamax", {"passes": "forward-backward"}, None),
+        ("v5p", "tokamax", {"mask": "sliding:4k"}, None),
+        ("v5p", "tokamax", {"dtype": "float32"}, None),
+        ("v5p", "tokamax", {"documents": (2**12,)}, None),
+    ],
+)
+def test_an_error_is_known_for_the_kernel_pass_mask_and_dtype_of_published_times(
+    hardware: str, kernel: str, change: dict[str, Any], passes: str | None
+) -> None:
+    work = replace(Workload(seq_len=2**15, heads=8, kv_heads=8, head_dim=128), **change)
+    known = known_error(hardware, kernel, work)
+    assert (known and (known.ours, known.passes)) == ((kernel, passes) if passes else None)
 
 
 def test_the_command_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

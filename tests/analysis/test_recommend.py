@@ -27,7 +27,7 @@ from stripectl.core.workload import Workload
 from stripectl.export.integrations.python import snippet
 from stripectl.export.integrations.yaml import as_yaml, command_line
 from stripectl.hardware.target import read_target
-from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
+from stripectl.reporters.terminal.recommendation import recommendation_panel
 from stripectl.reporters.terminal.screen import UNLIMITED_COLUMNS
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Recommendation
@@ -204,7 +204,8 @@ def test_one_plan_is_no_choice() -> None:
     answer = found(clocked("zigzag", 1.0))
     assert (answer["runner_up"], answer["margin"], answer["too_close"]) == (None, None, None)
     assert answer["headline"] == "zigzag: the only plan timed"
-    assert not has_choice(recommended(clocked("zigzag", 1.0)))
+    statements = {each["name"]: each["text"] for each in answer["statements"]}
+    assert {"plan", "time", "memory", "confidence"} <= {*statements} and statements["margin"].startswith("none")
 
 
 def test_refusals_are_grouped_and_all_refused_is_no_recommendation() -> None:

@@ -186,7 +186,7 @@ def test_a_run_names_the_base_for_readers_without_the_file(tmp_path: Path) -> No
     assert (content["target"], content["based_on"]) == (str(made.target), "v5p")
     assert read.target == made.target and read.target.kind == "tpu"
     assert read.target.load().hardware.name == "mine" and read.target.load().devices == DEVICES
-    assert known_error(read.target.tables_of, "forward") == known_error("v5p", "forward")
+    assert known_error(read.target.tables_of, "tokamax", read.workload) == known_error("v5p", "tokamax", read.workload)
     shipped = Hardware.load("v5p").links_bytes_per_s_one_way
     assert shipped and sending_s(read) == sum((made.bytes or {}).values()) / (100 * shipped)
     unknown = Measurement.from_json(content | {"based_on": "v99"})
