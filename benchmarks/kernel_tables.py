@@ -7,7 +7,7 @@
     python benchmarks/kernel_tables.py --tokamax tpu7x  # its kernel, with Python 3.12 or newer; all else stays
 
 An entry of the same compiler stays as it is; of another compiler, all entries are made again.
-Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`). What schedules leave
+Each entry is a small program of one device (`stripectl.costs.cost_entries.canonical_program`). What schedules leave
 exposed is read from the plans that `benchmarks/agreement.py` recorded.
 """
 
@@ -24,10 +24,10 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import parse_plan, parse_tile
+from stripectl.costs.cost_entries import CostEntry, CostKey
+from stripectl.costs.cost_tables import PASSES, PassCosts, read_entry, read_heads
+from stripectl.costs.waves import Wave
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_entries import CostEntry, CostKey
-from stripectl.simulate.cost_tables import PASSES, PassCosts, read_entry, read_heads
-from stripectl.simulate.waves import Wave
 from stripectl.util.files import load_yaml
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"

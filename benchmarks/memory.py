@@ -15,8 +15,8 @@ from stripectl.analysis.accuracy import memory as accuracy
 from stripectl.compile.compiler import CompilerPool
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
+from stripectl.costs.default_tiles import with_tile
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.simulate.default_tiles import with_tile
 from stripectl.workers.worker_group import WorkerError
 
 FILE = Path(__file__).parents[1] / "profiles" / "compiled" / accuracy.FILE

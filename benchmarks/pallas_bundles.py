@@ -5,7 +5,7 @@
 
 Python 3.12 or newer with tokamax is needed for all kernels.
 
-Each tile is compiled as one small program (`simulate.cost_entries`), and needs no TPU. `pairs` are pairs of shards of
+Each tile is compiled as one small program (`costs.cost_entries`), and needs no TPU. `pairs` are pairs of shards of
 16k rows: `earlier` without a mask, `self` causal, `later` striped attention's pair whose diagonal lies below the main
 one; by the scores that are kept. The ends of rows count, and waiting is left out. `units` are the cycles that each unit
 of the core needs for a whole tile, and `matmuls` the cycles of its products at the peak rate of the matrix units.
@@ -25,11 +25,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock
 from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import parse_tile
-from stripectl.errors import StripectlError
-from stripectl.hardware.profile import Hardware
-from stripectl.hardware.target import Target
-from stripectl.results.compiled_program import KernelBundles
-from stripectl.simulate.cost_entries import (
+from stripectl.costs.cost_entries import (
     CANONICAL,
     CostEntry,
     CostKey,
@@ -38,7 +34,11 @@ from stripectl.simulate.cost_entries import (
     entries_of,
     masks_of,
 )
-from stripectl.simulate.cost_tables import PASSES
+from stripectl.costs.cost_tables import PASSES
+from stripectl.errors import StripectlError
+from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import Target
+from stripectl.results.compiled_program import KernelBundles
 
 RECORDS = Path(__file__).with_suffix(".json")
 TILES = {

@@ -19,11 +19,11 @@ from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload, format_length
+from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.cost_tables import shipped_costs, table_cost_model
+from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
-from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
-from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import duration
 

@@ -16,8 +16,8 @@ from stripectl.core.bounds import ring_work
 from stripectl.core.layout import MASKS, Tile, layouts
 from stripectl.core.plan import parse_plan, schemes
 from stripectl.core.workload import Workload
+from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import Simulation, simulate
 from stripectl.util.units import duration
 
@@ -37,11 +37,12 @@ ROLES = {
     "export": "a plan as YAML, Python, or configuration of another framework",
     "measure": "backend: a plan timed on devices of this machine",
     "compile": "backend: a plan compiled ahead of time for a machine that is not here",
-    "simulate": "backend: a scheme run on simulated clocks, and their cost models",
+    "simulate": "backend: a scheme run on simulated clocks",
     "profiling": "reads XLA profiles: overlap by device, hop and mesh axis",
     "workers": "processes that touch devices, on one host or many",
     "training": "the public attention function, a decoder, a training step",
     "execute": "a scheme bound to JAX, and its check against float64 attention",
+    "costs": "cost models: seconds of tiles and transfers, and default tiles",
     "hlo": "reads compiled programs: collectives, schedules, rewrites, bundles",
     "results": "measurements, the run that holds them, its file, its history",
     "hardware": "machines, targets, and where a mesh lies on their links",

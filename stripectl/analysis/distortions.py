@@ -1,6 +1,6 @@
-"""What an answer does not show as it was asked, which lowers its confidence and marks the figures that it distorts:
-parts of the model that are not computed, tiles far from every measured or compiled tile, and reference loops where the
-machine has a fused kernel."""
+"""Distortions of an answer: parts of the model that are not computed, tiles far from every measured or compiled tile,
+and reference loops where the machine has a fused kernel. They lower its confidence and mark the figures that they
+distort."""
 
 from collections.abc import Iterable, Iterator
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from stripectl.core.workload import STEP
+from stripectl.costs.cost_model import COUNTING
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import StepTransfer, step_work
 from stripectl.simulate.training_step import sent_in_step, transfer_of

@@ -26,6 +26,8 @@ from stripectl.analysis.ranking import (
 from stripectl.analysis.statements import statements
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP
+from stripectl.costs.cost_model import PARTS
+from stripectl.costs.defaults import with_defaults
 from stripectl.export.integration import usage_of
 from stripectl.results.case import flags_text
 from stripectl.results.cost_source import CostOrigin
@@ -35,8 +37,6 @@ from stripectl.results.measurement_set import MeasurementSet, refusals_and_failu
 from stripectl.results.noise import disturbances
 from stripectl.results.recommendation import Confidence, ReachedBound, Recommendation, RefusedPlans
 from stripectl.results.run import Run
-from stripectl.simulate.cost_model import PARTS
-from stripectl.simulate.defaults import with_defaults
 from stripectl.statistics.intervals import ratio_interval
 from stripectl.util.units import plural
 

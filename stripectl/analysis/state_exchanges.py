@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from stripectl.analysis.ranking import Ranking, rankings
 from stripectl.core.workload import STEP, at_lengths, format_length
+from stripectl.costs.cost_model import COUNTING
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import duration, nbytes, plural
 

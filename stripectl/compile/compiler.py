@@ -17,6 +17,16 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.cost_entries import (
+    CANONICAL_TILES,
+    FEW_TILES,
+    CostKey,
+    canonical_program,
+    entries_of,
+    masks_of,
+    source_of,
+)
+from stripectl.costs.cost_tables import PassCosts, has_tile_costs, shapes_of, shipped_costs
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
@@ -29,16 +39,6 @@ from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.fit import TRY_SMALLER, check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import read_record, record_json
-from stripectl.simulate.cost_entries import (
-    CANONICAL_TILES,
-    FEW_TILES,
-    CostKey,
-    canonical_program,
-    entries_of,
-    masks_of,
-    source_of,
-)
-from stripectl.simulate.cost_tables import PassCosts, has_tile_costs, shapes_of, shipped_costs
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import step_memory, uncomputed_bytes

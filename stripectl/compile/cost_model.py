@@ -12,16 +12,16 @@ from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_entries import CostEntry, entries_of
+from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
+from stripectl.costs.cost_tables import PassCosts, exposed_shares, shapes_of, table_cost_model, tile_seconds
+from stripectl.costs.datasheet import datasheet_cost_model, with_links
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import ITEM_BYTES
 from stripectl.hlo.schedule import ATTENTION
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostDisagreement, CostOrigin, CostSource
-from stripectl.simulate.cost_entries import CostEntry, entries_of
-from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
-from stripectl.simulate.cost_tables import PassCosts, exposed_shares, shapes_of, table_cost_model, tile_seconds
-from stripectl.simulate.datasheet import datasheet_cost_model, with_links
 from stripectl.simulate.simulation import simulate
 
 LEFT_OUT = (

@@ -13,6 +13,7 @@ from jax.sharding import SingleDeviceSharding
 from stripectl.compile.report import CompilerReport
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.cost_model import COUNTING
 from stripectl.errors import StripectlError
 from stripectl.execute.program import compiled_peak_bytes
 from stripectl.hlo.llo_bundles import kernels
@@ -21,7 +22,6 @@ from stripectl.hlo.rewrites import rewrites
 from stripectl.hlo.schedule import copies, cycles, scheduled_collectives
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.records import record_json
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import recomputes_attention
 from stripectl.training.program import program_of

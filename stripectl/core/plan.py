@@ -3,7 +3,7 @@
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
 Plans print and parse. A text may omit the layout and the kernel, which are then still to be chosen
-(`simulate.defaults`); omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it
+(`costs.defaults`); omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it
 differs from the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` apply only to a training step. `chunk`
 is the number of a device's rows that feed-forward and loss compute at once; `remat` names the values that are kept for
 the backward pass; `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a model

@@ -13,10 +13,10 @@ from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, Plan, make_mes
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.defaults import with_names
 from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Usage
-from stripectl.simulate.defaults import with_names
 from stripectl.util.files import Catalogue
 
 NEAREST = ("ring", "all_gather", "usp", "ulysses")  # schemes that frameworks have, in the order of the offers

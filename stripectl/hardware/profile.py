@@ -44,7 +44,7 @@ class Hardware:
     aliases: tuple[str, ...]
     overlaps: bool  # whether collectives run while the device computes
     kernel: str  # the kernel that its users have
-    # What a GPU's compiler needs to know about a device that is absent.
+    # Figures that a GPU's compiler needs about a device that is absent.
     compiler: Mapping[str, float | str] = field(hash=False)
     figures: Mapping[str, float] = field(hash=False)
     sources: Mapping[str, str] = field(hash=False)
@@ -106,7 +106,7 @@ class Hardware:
             BadInput: a field or a figure has another form, or the base is unknown or based on this profile.
         """
         check_fields(path, content)
-        base = _base(path, content, above)
+        base = _base(path, content.get("based_on"), above)
         usual = base.fields() if base else {key: field.default for key, field in FIELDS.items()}
         given: dict[str, Any] = usual | {"name": ""} | {key: value for key, value in content.items() if key in FIELDS}
         if given["kind"] is None:
@@ -127,13 +127,12 @@ class Hardware:
         return cls(figures=figures, sources=sources, **given)
 
 
-def _base(path: Path, content: Mapping[str, Any], above: tuple[Path, ...]) -> Hardware | None:
+def _base(path: Path, name: str | None, above: tuple[Path, ...]) -> Hardware | None:
     """The machine on which a profile is based: a machine that ships, or a file whose path is relative to the profile.
 
     Raises:
         BadInput: no such machine exists, or it is based on the profile.
     """
-    name = content.get("based_on")
     if not name:
         return None
     if name in hardware_names():

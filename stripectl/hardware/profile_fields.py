@@ -111,7 +111,7 @@ FIELDS = {
 LISTS = ("device_kinds", "aliases", "all_reduce_for", "host", "pod")  # fields that are lists of plain values
 
 
-def check_fields(path: Path, content: Mapping[str, Any]) -> None:
+def check_fields(path: Path, content: Mapping[str, object]) -> None:
     """Check the names and the values of a profile's fields.
 
     Raises:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.measure.prior import work_of
 from stripectl.results.case import Case
@@ -17,7 +18,6 @@ from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import record_json
 from stripectl.simulate.calibration import BlockShape, CalibrationBlock, block_tile_count
-from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.json import Json
 from stripectl.workers.failure import failure_reason

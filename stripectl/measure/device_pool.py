@@ -8,6 +8,9 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.cost_tables import shipped_costs, table_cost_model
+from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_of_device
@@ -23,9 +26,6 @@ from stripectl.simulate.calibration import (
     fit_hop,
     measured_cost_model,
 )
-from stripectl.simulate.cost_model import CostModel
-from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
-from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster
 from stripectl.workers.worker_group import WorkerError, WorkerGroup

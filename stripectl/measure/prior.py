@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
-from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 
 MATMULS = {"forward": 2.0, "backward": 5.0}  # per tile

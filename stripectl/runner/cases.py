@@ -10,6 +10,7 @@ from stripectl.core.method import METHODS
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_missing
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import LocalTarget
@@ -17,7 +18,6 @@ from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.case import Case
 from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
 from stripectl.runner.request import Request, make_case
-from stripectl.simulate.defaults import with_names
 from stripectl.util.progress import Say, quiet
 
 PROGRESS_PLANS = 256  # between two progress messages

@@ -17,6 +17,8 @@ from stripectl.core.layout import Tile, layouts
 from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload, format_length
+from stripectl.costs.default_tiles import with_tile
+from stripectl.costs.defaults import with_names
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.case import Case
@@ -24,8 +26,6 @@ from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_not_installed, why_refused
-from stripectl.simulate.default_tiles import with_tile
-from stripectl.simulate.defaults import with_names
 
 LONG_ROWS, LONG_LEN = 2**15, 2**24  # of a device, and of a sequence, for which tiles are chosen
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where they are known

@@ -7,6 +7,9 @@ from functools import cached_property
 from stripectl.core.method import Method, MethodChoice
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.core_memory import why_tile_exceeds_core
+from stripectl.costs.default_tiles import tiles_for, with_tile
+from stripectl.costs.defaults import with_names
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.device_pool import LocalTarget
@@ -16,9 +19,6 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
 from stripectl.runner.replaced_parts import replaced_parts
 from stripectl.runner.static_facts import why_not_installed, why_refused, why_scores_exceed_memory, with_static_facts
-from stripectl.simulate.core_memory import why_tile_exceeds_core
-from stripectl.simulate.default_tiles import tiles_for, with_tile
-from stripectl.simulate.defaults import with_names
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4

@@ -9,14 +9,14 @@ from dataclasses import replace
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.core_memory import VMEM_FLAG
+from stripectl.costs.cost_model import CostModel
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.case import Case
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled
-from stripectl.simulate.core_memory import VMEM_FLAG
-from stripectl.simulate.cost_model import CostModel
 from stripectl.simulate.simulation import GroupTimes, simulate_times
 from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.step_work import step_work

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from stripectl.core.workload import STEP
+from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, finals
@@ -12,7 +13,6 @@ from stripectl.results.case import Case
 from stripectl.runner.backends import Backends, run_one_by_one
 from stripectl.runner.cases import already_measured, bench_cases
 from stripectl.runner.request import SMALL_HEADS, SMALL_LEN, Request
-from stripectl.simulate.defaults import with_defaults
 from stripectl.simulate.sensitivity import with_estimated_sensitivity
 from stripectl.util.progress import Say
 

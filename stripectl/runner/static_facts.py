@@ -19,12 +19,12 @@ from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_missing, why_unsupported
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.cost_model import COUNTING
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.findings import Bound, TileTally
 from stripectl.simulate.attend import KernelCall
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
 

@@ -15,10 +15,10 @@ from stripectl.core.mask_tiles import TileCount
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.cost_model import TileCost
+from stripectl.costs.padding import ACCUMULATOR_BYTES, padding_traffic
 from stripectl.simulate.clocks import Gradients, SimulatedComm, each, latest, leaves
-from stripectl.simulate.cost_model import TileCost
 from stripectl.simulate.memory import TimedArray
-from stripectl.simulate.padding import ACCUMULATOR_BYTES, padding_traffic
 from stripectl.simulate.tile_counts import busiest_processors, count_round
 
 SCORE_BYTES = 4

@@ -15,9 +15,9 @@ from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.results.cost_source import CostOrigin, CostSource, HeldOutBlock, HopCost, TileSeconds
 from stripectl.results.records import Sparse
-from stripectl.simulate.cost_model import CostModel, TileCost
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144

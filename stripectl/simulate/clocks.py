@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from stripectl.core.plan import Plan
-from stripectl.simulate.cost_model import CostModel
+from stripectl.costs.cost_model import CostModel
 from stripectl.simulate.memory import Allocation, Ledger, TimedArray
 
 

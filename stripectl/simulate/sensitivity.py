@@ -13,10 +13,10 @@ from dataclasses import replace
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
+from stripectl.costs.cost_model import PARTS, CostModel
 from stripectl.errors import BadInput
 from stripectl.results.backend import Event, Final, Partial
 from stripectl.results.measurement import Measurement, TimeAtLength
-from stripectl.simulate.cost_model import PARTS, CostModel
 from stripectl.simulate.simulation import Simulation, simulate_times
 
 OCTAVES = 4  # halvings and doublings of the length: 1/16 to 16 times

@@ -22,7 +22,7 @@ from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STATES, Pl
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, STEP, Workload
-from stripectl.simulate.cost_model import COUNTING
+from stripectl.costs.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import STATE_BYTES
 

@@ -20,8 +20,8 @@ from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.cost_model import CostModel
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_model import CostModel
 
 STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
 ADAMW_TOUCHES = (

@@ -11,7 +11,7 @@ import numpy as np
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount, tile_ends
 from stripectl.core.sequence_sharding import SequenceSharding, document_lookup
-from stripectl.simulate.waves import busiest_processor, transposed
+from stripectl.costs.waves import busiest_processor, transposed
 
 MAX_SHARDS_AT_ONCE = 2**8  # shards whose pairs are counted all at once
 Count = Callable[[list[MaskBlock], Tile], TileCount]

@@ -16,6 +16,7 @@ from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import AXES, HEAD_AXES, Plan
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.schedule import ATTENTION, SECTIONS
 from stripectl.results.case import Case
@@ -23,7 +24,6 @@ from stripectl.results.compiled_program import CompiledProgram, ScheduledCollect
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_model import COUNTING, CostModel
 from stripectl.simulate.sensitivity import bottleneck_shares, scaling
 from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
 from stripectl.simulate.step_work import (

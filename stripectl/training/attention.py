@@ -20,11 +20,11 @@ from stripectl.core.plan import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.execute.attention import plan_attention
 from stripectl.execute.program import partition
 from stripectl.hardware.profile import Hardware, hardware_of_device
-from stripectl.simulate.defaults import with_defaults
 
 
 def sequence_parallel_attention(

@@ -25,10 +25,10 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.execute.program import compile_with, mesh_of, parameter_specs
 from stripectl.hardware.profile import hardware_of_device
-from stripectl.simulate.defaults import with_defaults
 from stripectl.training.attention import on_mesh, positions
 from stripectl.training.decoder import ROTARY_BASE, Attention, Decoder, rotation
 from stripectl.training.sharding import ParameterSharding, shardings

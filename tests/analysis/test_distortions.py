@@ -44,7 +44,7 @@ def test_layers_with_windows_mark_time_and_bytes_and_lower_the_confidence() -> N
     assert {name for name, cell in cells.items() if MARK in cell} == {"time", "sent"}
     lines = {each.name: each.text for each in found.statements}
     assert lines["time"].endswith(MARK) and said in lines["distorted"] and MARK not in lines["memory"]
-    assert said.split(";")[0] in run_markdown(run)
+    assert said.split(";")[0] in run_markdown(run, found)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_classes_of_kernels() -> None:
 
 
 def test_a_tile_far_from_the_table_is_marked() -> None:
-    run = bench(plan="ring/zigzag/splash@ring=64,tile=128x1792", pass_="forward")
+    run = bench(plan="ring/contiguous/splash@ring=64,tile=128x1792", mask="full", pass_="forward")
     assert any("is extrapolated from tile" in each for each in distortion_sentences([only(run)]))
 
 

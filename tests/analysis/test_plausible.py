@@ -16,6 +16,8 @@ from stripectl.core.plan import STATES, parse_plan, read_plan
 from stripectl.core.recurrence import recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_entries import CostEntry
+from stripectl.costs.cost_tables import shipped_costs, table_cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.terminal.footnotes import plausibility_notes
@@ -24,8 +26,6 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import indexed, with_speedups
 from stripectl.results.run import Run
 from stripectl.runner.static_facts import with_static_facts
-from stripectl.simulate.cost_entries import CostEntry
-from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")

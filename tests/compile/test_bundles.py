@@ -12,11 +12,11 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.core.kernel import kernels as catalogue
 from stripectl.core.layout import Tile
 from stripectl.core.linear_attention import CONSTANT
+from stripectl.costs.cost_entries import CostEntry, CostKey, Heads
+from stripectl.costs.cost_tables import table_of
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernel, kernels
-from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
-from stripectl.simulate.cost_tables import table_of
 
 AHEAD = """
 import sys

@@ -23,6 +23,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
 from stripectl.execute.xla_flags import why_flag_unknown
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.device_pool import LocalTarget
@@ -34,7 +35,6 @@ from stripectl.runner.cases import bench_cases
 from stripectl.runner.max_length import length_step, max_length_cases, search_max_length
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import with_static_facts
-from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
 from tests.support.plans import with_tile

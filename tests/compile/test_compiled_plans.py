@@ -15,13 +15,13 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.cost_model import DISAGREEMENT, with_program_schedule
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_tables import read_transfer, shipped_costs, table_cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import with_speedups
 from stripectl.runner.static_facts import with_static_facts
-from stripectl.simulate.cost_tables import read_transfer, shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
 from tests.compile.test_compile import NEVER_MISSING, silent
 

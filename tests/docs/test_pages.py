@@ -17,7 +17,7 @@ from stripectl.core.bounds import theoretical_max_speedup
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.workload import Workload
-from stripectl.simulate.cost_model import COUNTING
+from stripectl.costs.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.docs.pages import BLOCKS, NOT_RUN, PAGES, ROOT, RUNS, Block, anchors, commands_of, page_name
 from tests.support.plans import with_tile

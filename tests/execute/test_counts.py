@@ -19,11 +19,11 @@ from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh, pars
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPE_BYTES, DTYPES, Workload
+from stripectl.costs.cost_model import COUNTING
 from stripectl.execute.program import PlanProgram, compiled_peak_bytes
 from stripectl.execute.reference import dense
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.hlo.rewrites import rewrites
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.support.exact import in_parts, legal, on_devices
 from tests.support.plans import with_tile

@@ -19,13 +19,13 @@ from stripectl.core.recurrence import LOG_GATE, WRITE, recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
+from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
 from stripectl.errors import BadInput
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import max_relative_error, recurrence_by_token
 from stripectl.execute.verification import TOLERANCES, random_arrays
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.cost_source import FROM_DATASHEET
-from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
 from tests.support.exact import DEVICES, cover_in_parts, device_cost, in_turns, relative_errors

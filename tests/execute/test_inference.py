@@ -14,12 +14,12 @@ from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
+from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import dense, max_relative_error
 from stripectl.execute.verification import TOLERANCES
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.cost_source import FROM_DATASHEET
-from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import cover_in_parts, in_parts

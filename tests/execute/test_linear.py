@@ -17,6 +17,7 @@ from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
+from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import read_target
@@ -25,7 +26,6 @@ from stripectl.results import case as results_case
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.runner.plan_options import scheme_names
 from stripectl.runner.static_facts import with_static_facts
-from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import COUNTING, jaxpr_bytes, jaxpr_transfers
 from tests.support.exact import (

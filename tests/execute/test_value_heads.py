@@ -11,9 +11,9 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import COUNTING
 from stripectl.errors import BadInput
 from stripectl.execute.program import PlanProgram
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import check, on_devices

@@ -16,6 +16,8 @@ from stripectl.analysis.plausibility import sending_s
 from stripectl.cli.list import hardware_summary
 from stripectl.compile.toolchain import topology_arguments
 from stripectl.core.kernel import kernels
+from stripectl.costs.cost_tables import table_of
+from stripectl.costs.entry_seconds import clock_ratio, cost_of
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import MAX_BASES, Hardware, hardware_names
 from stripectl.hardware.profile_fields import ACHIEVABLE
@@ -24,8 +26,6 @@ from stripectl.measure.machine_rates import save_profile
 from stripectl.reporters.terminal.topology import topology_header
 from stripectl.results.cost_source import CostOrigin
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_tables import table_of
-from stripectl.simulate.entry_seconds import clock_ratio, cost_of
 from stripectl.util.files import data_folder, profile_names
 
 DEVICES = 8

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from stripectl.core.layout import Tile
 from stripectl.core.plan import AXES, parse_mesh, parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import TileCost
+from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.slice_places import closed_walk
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import SlowestHop
-from stripectl.simulate.cost_model import TileCost
-from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 
 WORK = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward")

@@ -18,6 +18,9 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.costs.cost_model import COUNTING
+from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.reference import max_relative_error
 from stripectl.execute.verification import TOLERANCES, cut_to_checkable
@@ -28,9 +31,6 @@ from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_refused
-from stripectl.simulate.cost_model import COUNTING
-from stripectl.simulate.datasheet import datasheet_cost_model
-from stripectl.simulate.defaults import with_names
 from stripectl.simulate.simulation import simulate
 from tests.compile.test_compile import NEVER_MISSING, silent
 from tests.kernels.test_kernels import check_rectangles

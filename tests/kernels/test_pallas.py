@@ -18,12 +18,12 @@ from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.verification import cut_to_checkable
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.pallas_tpu import kernel as pallas_tpu
 from stripectl.kernels.pallas_tpu import lines
-from stripectl.simulate.defaults import with_names
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, cover_in_parts, covering, each_choice, in_parts, on_devices, pairs
 from tests.support.plans import with_tile

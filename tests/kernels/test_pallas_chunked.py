@@ -12,11 +12,11 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.defaults import with_names
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.verification import TOLERANCES
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.pallas_chunked import squares
-from stripectl.simulate.defaults import with_names
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import COUNTING, jaxpr_bytes
 from tests.support.exact import relative_errors

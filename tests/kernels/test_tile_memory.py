@@ -11,8 +11,8 @@ from benchmarks.tile_memory import KV_HEADS, ROWS, Row, records, sizes_of
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.core_memory import limit_bytes, needed_bytes
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.core_memory import limit_bytes, needed_bytes
 
 MIB = 2**20
 UNDER, OVER = 0.06, 0.26  # the error of the model where a tile takes two thirds to three halves of the limit

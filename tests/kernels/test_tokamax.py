@@ -14,12 +14,12 @@ from stripectl.core.plan import parse_plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_missing, why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.core_memory import VMEM_FLAG, why_tile_exceeds_core
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.kernels.tokamax.tile_memory import vmem_bytes
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import make_case
-from stripectl.simulate.core_memory import VMEM_FLAG, why_tile_exceeds_core
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 

@@ -9,12 +9,12 @@ import pytest
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.core_memory import VMEM_FLAG, compiler_limit_bytes, limit_bytes, why_tile_exceeds_core
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.kernels import tokamax
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import make_case
-from stripectl.simulate.core_memory import VMEM_FLAG, compiler_limit_bytes, limit_bytes, why_tile_exceeds_core
 
 LONG = Workload(seq_len=2**17, heads=32, kv_heads=8, head_dim=128, passes="forward-backward")
 MANY = replace(LONG, heads=128, head_dim=256)  # 16 query heads per key/value head

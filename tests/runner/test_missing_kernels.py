@@ -15,6 +15,7 @@ from stripectl.core.method import MethodChoice
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_tables import machine_table
 from stripectl.errors import Missing
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
@@ -26,7 +27,6 @@ from stripectl.runner.max_length import max_length_cases
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.request import Request, make_case
 from stripectl.runner.tuning.candidates import TileSearch, forward_cases
-from stripectl.simulate.cost_tables import machine_table
 from stripectl.util.progress import quiet
 from tests.cli.test_cli import run
 from tests.support.fake_backend import FakeBackend

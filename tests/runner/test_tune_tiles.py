@@ -17,6 +17,9 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_entries import CostKey, Heads
+from stripectl.costs.cost_tables import table_of
+from stripectl.costs.keys_at_once import cost_of_scores
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
@@ -28,9 +31,6 @@ from stripectl.results.run import Run
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, forward_cases, searched_tiles
 from stripectl.runner.tuning.search import tune
-from stripectl.simulate.cost_entries import CostKey, Heads
-from stripectl.simulate.cost_tables import table_of
-from stripectl.simulate.keys_at_once import cost_of_scores
 from stripectl.workers.worker_group import WorkerGroup
 from tests.robustness.test_faults import children
 from tests.support.plans import tiles_for

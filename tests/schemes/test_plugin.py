@@ -8,8 +8,8 @@ import pytest
 import stripectl.schemes
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import COUNTING
 from stripectl.results.run import Run
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.cli.test_cli import run
 from tests.support.exact import catalogue, check, on_devices

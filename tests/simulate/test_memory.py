@@ -13,12 +13,12 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import STATES, Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.cost_model import COUNTING
 from stripectl.measure.device_pool import DevicePool
 from stripectl.results.backend import finals
 from stripectl.results.run import Run
 from stripectl.runner.backends import EXPLAINED_PLANS, Simulated, simulate_case
 from stripectl.runner.request import make_case
-from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.memory import Allocation, Ledger
 from stripectl.simulate.simulation import simulate, simulate_times
 from stripectl.simulate.step_memory import step_memory

@@ -7,12 +7,12 @@ import pytest
 
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
+from stripectl.costs.cost_model import PARTS, CostModel, TileCost
 from stripectl.hardware.links import Hops
 from stripectl.hardware.target import read_target
 from stripectl.results.backend import Final, finals
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.measurement import Measurement, TimeAtLength
-from stripectl.simulate.cost_model import PARTS, CostModel, TileCost
 from stripectl.simulate.sensitivity import (
     bottleneck_shares,
     other_lengths,

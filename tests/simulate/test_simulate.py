@@ -7,6 +7,8 @@ from stripectl.core.defaults import with_mesh
 from stripectl.core.layout import Tile
 from stripectl.core.plan import schemes
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.calibration import (
@@ -17,8 +19,6 @@ from stripectl.simulate.calibration import (
     fit_tiles,
     measured_cost_model,
 )
-from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 from tests.support.plans import reference_plan as parse_plan
 from tests.support.plans import with_tile

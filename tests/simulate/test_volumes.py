@@ -9,7 +9,7 @@ import pytest
 
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.simulate.cost_model import COUNTING
+from stripectl.costs.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from tests.support.plans import with_tile
 

@@ -8,8 +8,8 @@ from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs import default_tiles, defaults
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate import default_tiles, defaults
 
 BARE = {kind: Hardware.from_mapping(Path(kind), {"kind": kind}) for kind in ("cpu", "gpu", "tpu")}
 

@@ -17,6 +17,7 @@ from stripectl.core.layout_switch import switch_transfers
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.errors import BadInput
 from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
@@ -29,7 +30,6 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.meshes import every_mesh, promising_plans
 from stripectl.runner.request import Request
-from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import recomputes_attention, seconds_sent, step_work
 from stripectl.simulate.training_step import (

@@ -19,14 +19,14 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.cost_entries import CostKey, Heads
+from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.cost_tables import table_of
+from stripectl.costs.entry_seconds import cost_of
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums, lists_live_tiles
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.simulate.attend import KernelCall
-from stripectl.simulate.cost_entries import CostKey, Heads
-from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.cost_tables import table_of
-from stripectl.simulate.entry_seconds import cost_of
 from stripectl.simulate.simulation import simulate
 from stripectl.util.files import data_folder
 

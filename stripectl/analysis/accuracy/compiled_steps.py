@@ -20,12 +20,12 @@ from stripectl.analysis.striped_attention_paper import published_rows
 from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import parse_plan
+from stripectl.costs.cost_tables import shipped_costs
+from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.records import read_record
-from stripectl.simulate.cost_tables import shipped_costs
-from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.training_step import StepModel, sent_beside
 from stripectl.util.files import data_folder
 

@@ -33,10 +33,10 @@ from typing import NamedTuple
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, make_mesh
+from stripectl.costs.cost_tables import shipped_costs, table_cost_model
 from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
-from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.step_work import StepTransfer
 from stripectl.simulate.training_step import simulated_step_model
 from stripectl.util.files import data_folder

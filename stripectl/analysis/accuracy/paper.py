@@ -15,12 +15,12 @@ from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.analysis.striped_attention_paper import published_rows
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan, make_mesh, parse_tile
+from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import target_of
 from stripectl.results.records import Sparse, read_record
-from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.training_step import simulated_step_model
 from stripectl.util.files import data_folder, load_yaml
 

@@ -78,12 +78,12 @@ def vmem_bytes(workload: Any, plan: Any, passes: str, cores: int) -> int:
         max(
             block_bytes(kernel, tile, heads, width, masked) + score_bytes(kernel, tile, heads, masked, cores)
             for kernel in KERNELS[passes]
-            for masked in masks_of(workload, plan, tile)
+            for masked in whether_masked(workload, plan, tile)
         )
     )
 
 
-def masks_of(workload: Any, plan: Any, tile: Tile) -> tuple[bool, ...]:
+def whether_masked(workload: Any, plan: Any, tile: Tile) -> tuple[bool, ...]:
     """Whether the kernels of a plan mask: they have both programs where a pair of shards decides at run time."""
     sharding = sequence_sharding(workload, plan)
     if sharding.key_piece % tile.block_kv:

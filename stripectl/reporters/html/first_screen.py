@@ -9,6 +9,7 @@ from stripectl.analysis.confidence import LEVELS
 from stripectl.analysis.ranking import Ranking, contenders, rankings
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP
+from stripectl.costs.cost_model import PARTS
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import Chart, ChartRow, PageContext, chart, chart_table
 from stripectl.reporters.html.speedup import ABOVE_BOUND, VISIBLE, drawn_values, speed_up_chart
@@ -17,7 +18,6 @@ from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.results.measurement_set import indexed
 from stripectl.results.recommendation import Recommendation, Statement
-from stripectl.simulate.cost_model import PARTS
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 
 MAX_PLANS = 6  # of the chart

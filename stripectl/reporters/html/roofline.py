@@ -11,6 +11,7 @@ import altair as alt
 
 from stripectl.core.plan import kernels
 from stripectl.core.workload import STEP, format_length
+from stripectl.costs.datasheet import intensity
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.reporters.html.charts import (
     COLOURS,
@@ -35,7 +36,6 @@ from stripectl.reporters.html.charts import (
 )
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.datasheet import intensity
 from stripectl.util.units import PREFIXES, rate, unit_of
 
 TITLE = "Is the kernel limited by compute or by memory?"

@@ -8,6 +8,8 @@ from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import Workload
+from stripectl.costs.default_tiles import tiles_for
+from stripectl.costs.keys_at_once import with_third_sides
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.case import Case
@@ -17,8 +19,6 @@ from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
 from stripectl.runner.static_facts import why_not_installed, why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
-from stripectl.simulate.default_tiles import tiles_for
-from stripectl.simulate.keys_at_once import with_third_sides
 
 DEFAULT_COMPILED_TILES = 8
 

@@ -15,6 +15,7 @@ from stripectl.analysis.ranking import by_strongest_method, rankings
 from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Notice, SearchResult, finals
@@ -35,7 +36,6 @@ from stripectl.runner.tuning.evaluators import (
     TileEvaluator,
     TimeTiles,
 )
-from stripectl.simulate.defaults import with_names
 from stripectl.util import disk_cache
 from stripectl.util.json import JsonObject, is_list
 from stripectl.util.progress import Say

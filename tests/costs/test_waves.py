@@ -6,11 +6,11 @@ import pytest
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_tables import shipped_costs, table_cost_model
+from stripectl.costs.waves import busiest_processor, makespan, transposed
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
-from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.waves import busiest_processor, makespan, transposed
 
 BLOCK = Tile(128, 128)
 

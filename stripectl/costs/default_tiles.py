@@ -21,12 +21,12 @@ from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import SequenceSharding, document_lookup, sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.core_memory import TILE_OPTIONS, why_tile_exceeds_core
+from stripectl.costs.cost_entries import CostKey
+from stripectl.costs.cost_tables import cost_key_of, costs_of_tile, heads_of, machine_table
+from stripectl.costs.keys_at_once import third_sides
+from stripectl.costs.padding import padding_traffic
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.core_memory import TILE_OPTIONS, why_tile_exceeds_core
-from stripectl.simulate.cost_entries import CostKey
-from stripectl.simulate.cost_tables import cost_key_of, costs_of_tile, heads_of, machine_table
-from stripectl.simulate.keys_at_once import third_sides
-from stripectl.simulate.padding import padding_traffic
 
 NO_FLAGS: Mapping[str, str] = {}
 

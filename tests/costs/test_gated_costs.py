@@ -6,9 +6,9 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.recurrence import recurrences
 from stripectl.core.workload import Workload
+from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.gated_costs import chunk_work, chunk_work_in_stages
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.datasheet import datasheet_cost_model
-from stripectl.simulate.gated_costs import chunk_work, chunk_work_in_stages
 
 ROWS, LENGTH = 64, 2**15
 

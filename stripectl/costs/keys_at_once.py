@@ -10,9 +10,9 @@ from stripectl.core.kernel import MAX_TILE_ROWS, Kernel, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_entries import CostEntry, CostKey
+from stripectl.costs.cost_tables import CostTable, cost_key_of, machine_table
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_entries import CostEntry, CostKey
-from stripectl.simulate.cost_tables import CostTable, cost_key_of, machine_table
 
 LARGEST = Tile(MAX_TILE_ROWS, MAX_TILE_ROWS)
 WORTH = 0.01  # of a cost: what another number than the usual must save

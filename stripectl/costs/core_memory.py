@@ -24,7 +24,7 @@ MIB, KIB_OF_MIB = 2**20, 2**10
 def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]) -> str | None:
     """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
     or None."""
-    for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes_of(workload)):
+    for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes_with_tiles(workload)):
         limit, needed = limit_bytes(kernels[each.kernel], hardware, flags), needed_bytes(own, each, which, hardware)
         if needed is not None and limit is not None and needed > limit:
             return (
@@ -64,14 +64,14 @@ def advice(workload: Workload, plan: Plan, passes: str, hardware: Hardware, flag
         for tile in halved(plan.tiles[passes])
         if (needed_bytes(workload, replace(plan, **{option: tile}), passes, hardware) or 0) <= limit
     )
-    most = max(needed_bytes(workload, plan, each, hardware) or 0 for each in passes_of(workload))
+    most = max(needed_bytes(workload, plan, each, hardware) or 0 for each in passes_with_tiles(workload))
     raised = [f"--xla-flag {VMEM_FLAG}={math.ceil(most / MIB) * KIB_OF_MIB}"] if most <= has else []
     other = (f"--kernel {name}" for name in other_kernels(workload, plan, passes, hardware, flags))
     ways = [*itertools.islice(smaller, 1), *([] if kernel.vmem_wanted else raised), *itertools.islice(other, 1)]
     return " or ".join(ways) or "fewer query heads per key/value head"
 
 
-def passes_of(workload: Workload) -> list[str]:
+def passes_with_tiles(workload: Workload) -> list[str]:
     return list(TILE_OPTIONS)[: 1 if workload.passes == "forward" else 2]
 
 

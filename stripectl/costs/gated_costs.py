@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from stripectl.core.workload import DTYPE_BYTES, GATE_DTYPE, Workload
-from stripectl.simulate.cost_model import TileCost
+from stripectl.costs.cost_model import TileCost
 
 STATE_BYTES_PER_ELEMENT = 4
 

@@ -18,15 +18,15 @@ from stripectl.core.kernel import Kernel, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, Plan, parse_tile
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, source_of
+from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.datasheet import with_links
+from stripectl.costs.entry_seconds import cost_of, effective_clock_hz, step_wait_s
+from stripectl.costs.interpolation import interpolated_entry, mean_of_heads, nearest_head, padded
+from stripectl.costs.waves import Wave
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import CostOrigin, CostSource, TableSource, TileSeconds
-from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, source_of
-from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.datasheet import with_links
-from stripectl.simulate.entry_seconds import cost_of, effective_clock_hz, step_wait_s
-from stripectl.simulate.interpolation import interpolated_entry, mean_of_heads, nearest_head, padded
-from stripectl.simulate.waves import Wave
 from stripectl.util.files import data_folder, load_yaml, profile_names
 
 FOLDER = "kernels"

@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from stripectl.core.layout import Tile
-from stripectl.simulate.cost_entries import CostEntry
-from stripectl.simulate.waves import Wave
+from stripectl.costs.cost_entries import CostEntry
+from stripectl.costs.waves import Wave
 
 MATRIX_UNIT = 128  # rows of a matrix unit up to v5; heads are padded to a multiple
 # The share of a tile's matmuls that involve the heads of keys; the others involve the heads of values. Forward: S = QK,

@@ -9,10 +9,10 @@ shows; a machine has this wait where published times show it.
 import math
 
 from stripectl.core.kernel import Kernel
+from stripectl.costs.cost_entries import CostEntry
+from stripectl.costs.cost_model import TileCost
+from stripectl.costs.waves import Wave
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_entries import CostEntry
-from stripectl.simulate.cost_model import TileCost
-from stripectl.simulate.waves import Wave
 
 
 def cost_of(

@@ -12,11 +12,11 @@ from stripectl.core.kernel import PallasKernel, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
+from stripectl.costs.datasheet import chunk_costs
+from stripectl.costs.gated_costs import chunk_work
 from stripectl.hardware.profile import Hardware
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.cost_source import CostOrigin
-from stripectl.simulate.datasheet import chunk_costs
-from stripectl.simulate.gated_costs import chunk_work
 
 
 class Heads(NamedTuple):

@@ -11,14 +11,8 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan, parse_tile, read_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.placement import place_mesh
-from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.hardware.target import parse_target, read_target
-from stripectl.results.compiled_program import CompiledProgram, KernelBundles
-from stripectl.results.cost_source import FAR
-from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
-from stripectl.simulate.cost_tables import (
+from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
+from stripectl.costs.cost_tables import (
     PASSES,
     CostTable,
     costs_of_pass,
@@ -28,9 +22,15 @@ from stripectl.simulate.cost_tables import (
     table_cost_model,
     table_of,
 )
-from stripectl.simulate.entry_seconds import cost_of, effective_clock_hz
+from stripectl.costs.entry_seconds import cost_of, effective_clock_hz
+from stripectl.costs.waves import Wave
+from stripectl.hardware.placement import place_mesh
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import parse_target, read_target
+from stripectl.results.compiled_program import CompiledProgram, KernelBundles
+from stripectl.results.cost_source import FAR
+from stripectl.results.measurement import Measurement
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.waves import Wave
 from stripectl.util.files import profile_names
 from tests.support.parts import with_parts
 

@@ -13,6 +13,9 @@ from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import Plan, make_mesh
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload, parse_length
+from stripectl.costs.cost_tables import machine_table
+from stripectl.costs.default_tiles import tiles_for, with_tile
+from stripectl.costs.defaults import with_defaults, with_names
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target, target_of
 from stripectl.measure.device_pool import DevicePool, LocalTarget
@@ -24,9 +27,6 @@ from stripectl.runner.request import make_case
 from stripectl.runner.search import time_plans
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
 from stripectl.runner.tuning.search import tile_searches
-from stripectl.simulate.cost_tables import machine_table
-from stripectl.simulate.default_tiles import tiles_for, with_tile
-from stripectl.simulate.defaults import with_defaults, with_names
 from stripectl.util.progress import quiet
 
 DEVICES, TENTHS = 8, 10

@@ -7,14 +7,14 @@ from dataclasses import replace
 from stripectl.core.kernel import Kernel
 from stripectl.core.layout import Tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.gated_costs import chunk_work, chunk_work_in_stages, gated_chunk_costs
+from stripectl.costs.padding import ACCUMULATOR_BYTES
 from stripectl.errors import BadInput
 from stripectl.hardware.links import Hops
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import CostOrigin, CostSource, HopCost, SlowestHop
-from stripectl.simulate.attend import ACCUMULATOR_BYTES
-from stripectl.simulate.cost_model import CostModel, TileCost
-from stripectl.simulate.gated_costs import chunk_work, chunk_work_in_stages, gated_chunk_costs
 
 LINK = "link_bytes_per_s_one_way"
 LEFT_OUT = "kernel inefficiency at small blocks"

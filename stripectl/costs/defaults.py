@@ -18,8 +18,8 @@ from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.default_tiles import NO_FLAGS, with_tile
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.default_tiles import NO_FLAGS, with_tile
 
 
 def with_defaults(
