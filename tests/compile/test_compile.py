@@ -498,3 +498,24 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
     assert found.status == "ok" and found.workload.seq_len == 2 * length_step(plan, template.workload)
     assert found.compiled_program and found.compiled_program.longest
     assert found.compiled_program.longest.reason == "it crashed"
+
+
+@needs
+def test_a_kept_report_belongs_to_the_versions_of_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a kernel's library, which changes the program."""
+    keys = list[str]()
+
+    def found(key: object) -> None:
+        keys.append(str(key))
+        raise InterruptedError
+
+    monkeypatch.setattr("stripectl.compile.compiler.disk_cache.load", found)
+    packages = ("jax", "libtpu", "tokamax")
+    for changed in (None, *packages):
+        monkeypatch.setattr(
+            "stripectl.compile.compiler.version", lambda package, changed=changed: f"{package}-{package == changed}"
+        )
+        with CompilerPool(silent) as pool, pytest.raises(InterruptedError):
+            wanted = case("ring/striped/xla@ring=4", "v5e:2x2", FORWARD)
+            pool.report(wanted.workload, wanted.plan, parse_target("v5e:2x2"), {})
+    assert len(set(keys)) == 1 + len(packages)
