@@ -106,7 +106,7 @@ class CompilerPool:
             "flags": dict(flags),
         }
         around = {name: os.environ.get(name) for name in FLAGS}
-        packages = ("jax", "jaxlib", *(package for package, _ in tools.packages))
+        packages = ("jax", "jaxlib", "tokamax", *(package for package, _ in tools.packages))
         key = {**request, "versions": list(map(version, packages)), "around": around}
         if self.cached and (known := self._kept(key)):
             return known

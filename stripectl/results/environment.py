@@ -11,7 +11,18 @@ from typing import Any
 
 from stripectl.util.json import is_list, is_mapping
 
-PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda12-plugin", "flax", "numpy", "scipy", "xprof")
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "libtpu",
+    "jax-cuda13-plugin",
+    "jax-cuda12-plugin",
+    "flax",
+    "numpy",
+    "scipy",
+    "xprof",
+    "tokamax",
+)
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS")
 BUSY_SHARE = 0.5  # of the cores, from which on times are noisy
 SAMPLE_S = 0.25

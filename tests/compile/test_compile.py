@@ -509,3 +509,24 @@ def test_parameters_that_a_program_does_not_hold_take_memory(model: str, status:
     asked = Measurement(workload=work, plan=plan, target=named, method="compiled", status="ok", hbm_bytes=95 * 2**30)
     found = with_report(asked, CompilerReport(compile_s=1.0, peak_bytes=2**33), parse_target("v5p:2x2x4"))
     assert found.peak_bytes == 2**33 + max(0, work.other_parameters) * 18 // 16 and found.status == status
+
+
+@needs
+def test_a_kept_report_belongs_to_the_versions_of_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a kernel's library, which changes the program."""
+    keys = list[str]()
+
+    def found(key: object) -> None:
+        keys.append(str(key))
+        raise InterruptedError
+
+    monkeypatch.setattr("stripectl.compile.compiler.disk_cache.load", found)
+    packages = ("jax", "libtpu", "tokamax")
+    for changed in (None, *packages):
+        monkeypatch.setattr(
+            "stripectl.compile.compiler.version", lambda package, changed=changed: f"{package}-{package == changed}"
+        )
+        with CompilerPool(silent) as pool, pytest.raises(InterruptedError):
+            wanted = case("ring/striped/xla@ring=4", "v5e:2x2", FORWARD)
+            pool.report(wanted.workload, wanted.plan, parse_target("v5e:2x2"), {})
+    assert len(set(keys)) == 1 + len(packages)
