@@ -78,7 +78,7 @@ def reference_loops(m: Measurement) -> Iterator[Distortion]:
     if machine is None or machine.kind == "cpu" or m.status == "refused":
         return
     for _, workload, plan in layer_groups(m.workload, m.plan):
-        if why := why_not_fused(workload, plan, machine):
+        if plan.kernel and (why := why_not_fused(workload, plan, machine)):  # a run may leave it open
             yield Distortion(fact=f"{plan.kernel} is a reference loop{why}", figures=("time", "speedup"))
 
 

@@ -42,7 +42,8 @@ def with_names(plan: Plan, workload: Workload, hardware: Hardware, devices: int 
 
 def with_machine_kernel(plan: Plan, workload: Workload, hardware: Hardware) -> Plan:
     """The plan of equal layers with its kernel named: the first that can compute them of the machine's kernel, or where
-    it is of another family the fast kernels of the family; the kernels in their place; and the reference loop."""
+    it is of another family the fast kernels of the family; the kernels in their place; and the reference loop, whose
+    reason to refuse is the plainest where none of them can."""
     if plan.kernel:
         return plan
     own, families = kernels[hardware.kernel], schemes[plan.scheme].kernel_families
@@ -53,4 +54,4 @@ def with_machine_kernel(plan: Plan, workload: Workload, hardware: Hardware) -> P
     names = dict.fromkeys([*(name for each in usual for name in (each.name, each.fallback)), DEFAULT_KERNELS[family]])
     plans = [replace(plan, kernel=name) for name in names if name]
     able = (each for each in plans if not why_unsupported(each, workload, hardware.kind, None, hardware.capability))
-    return next(able, plans[0])
+    return next(able, plans[-1])

@@ -31,7 +31,7 @@ def parse_plans(options: RequestOptions, linear: Mapping[str, str]) -> list[Plan
     scheme does not support are skipped, and schemes are the schemes of inference, or the others.
 
     Raises:
-        BadInput: a value is unknown, a plan and an option contradict each other, or `auto` stands beside a mesh.
+        BadInput: a value is unknown, a plan and an option contradict each other, or `auto` stands with another mesh.
     """
     if AUTO in options.meshes and len(options.meshes) > 1:
         raise BadInput("--mesh auto means every mesh. Omit the other meshes.")

@@ -166,7 +166,8 @@ def test_replaced_parts_are_values_and_older_files_have_a_text(tmp_path: Path) -
     path = tmp_path / "mine.yaml"
     path.write_text(GOOD + "replaced: experts (a feed-forward); sinks (omitted)\n")
     old = Model.load(str(path))
-    assert [tuple(each) for each in old.replaced] == [("experts (a feed-forward); sinks (omitted)", "", 0, FIGURES)]
+    (text,) = old.replaced
+    assert (text.part, text.instead, text.distorts) == ("experts (a feed-forward); sinks (omitted)", "", FIGURES)
     parts = (
         "[{part: experts, instead: a feed-forward, parameters: 9, distorts: [time]}, {part: sinks, instead: omitted}]"
     )

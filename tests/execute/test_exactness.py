@@ -17,6 +17,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 from tests.support.exact import DEVICES, Case, catalogue, check, legal, on_devices
+from tests.support.plans import reference_plan
 
 QUICK_CASES, COVER, PRODUCT = catalogue(schemes.names())
 CASES = [
@@ -72,7 +73,7 @@ def test_other_axes_divide_batch_and_heads(plan: Plan) -> None:
 
 def gathered(layout: str, *parts: int) -> list[Plan]:
     """Plans of every scheme that takes K/V in so many parts."""
-    plans = (parse_plan(f"{name}/{layout}@ring=2,tile=10x7,parts={n}") for name in schemes.names() for n in parts)
+    plans = (reference_plan(f"{name}/{layout}@ring=2,tile=10x7,parts={n}") for name in schemes.names() for n in parts)
     return [plan for plan in plans if legal(plan, WORK)]
 
 

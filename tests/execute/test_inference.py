@@ -23,7 +23,7 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import cover_in_parts, in_parts
-from tests.support.plans import with_tile
+from tests.support.plans import why_refused, with_tile
 
 SEQ_LEN = 256
 NAMES = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
@@ -163,5 +163,5 @@ def test_the_published_rule(queries: int, seq_len: int, flops_per_s: float | Non
     ],
 )
 def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
-    reason = why_unsupported(parse_plan(plan), asked(**{"queries": 1, "batch": 8} | change), "cpu", 8)
+    reason = why_refused(parse_plan(plan), asked(**{"queries": 1, "batch": 8} | change), "cpu", 8)
     assert reason and why in reason

@@ -15,7 +15,6 @@ from stripectl.core.plan import STATES as PLANNED_STATES
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
-from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
 from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.execute.program import PlanProgram
@@ -44,7 +43,7 @@ from tests.support.exact import (
     on_devices,
     pairs,
 )
-from tests.support.plans import with_tile
+from tests.support.plans import why_refused, with_tile
 
 STATES = ("lasp", "lasp2")  # schemes that send states
 NAMES = [
@@ -246,7 +245,7 @@ def test_the_program_computes_the_tiles_that_are_counted(name: str, tile: str, m
         ("lasp@ring=8", {"mask": "sliding:32"}, "a state cannot forget a key"),
         ("lasp@ring=8", {"documents": (7,)}, "of one document"),
         ("lasp/striped@ring=8", {}, "does not run on the striped layout"),
-        ("ring@ring=8", {}, "Try --kernel chunked"),
+        ("ring/contiguous/xla@ring=8", {}, "Try --kernel chunked"),
         ("rsa@ring=8", {}, "rsa has no linear form"),
         ("ring/contiguous/chunked@ring=8", {"attention": "softmax"}, "Add --attention linear"),
         ("lasp/contiguous/xla@ring=8", {}, "lasp needs a linear kernel"),
@@ -254,7 +253,7 @@ def test_the_program_computes_the_tiles_that_are_counted(name: str, tile: str, m
 )
 def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
     work, _ = planned("ring", 8, **change)
-    reason = why_unsupported(parse_plan(plan), work, "cpu", DEVICES)
+    reason = why_refused(parse_plan(plan), work, "cpu", DEVICES)
     assert reason and why in reason
 
 

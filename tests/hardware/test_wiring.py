@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stripectl.core.layout import Tile
-from stripectl.core.plan import AXES, parse_mesh, parse_plan
+from stripectl.core.plan import AXES, parse_mesh
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import TileCost
 from stripectl.costs.datasheet import datasheet_cost_model
@@ -21,6 +21,7 @@ from stripectl.hardware.slice_places import closed_walk
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import SlowestHop
 from stripectl.simulate.simulation import simulate
+from tests.support.plans import reference_plan
 
 WORK = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward")
 TILE = Tile(512, 512)
@@ -155,7 +156,7 @@ def test_meshes_that_do_not_fit() -> None:
 
 
 def seconds(target: str, plan: str) -> float:
-    machine, parsed = parse_target(target), parse_plan(f"{plan},tile={TILE}")
+    machine, parsed = parse_target(target), reference_plan(f"{plan},tile={TILE}")
     costs = datasheet_cost_model(machine.hardware, WORK, TILE, place_mesh(machine, parsed.mesh or ()))
     return simulate(WORK, parsed, costs).seconds
 
@@ -202,9 +203,9 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
     assert apart.collective_bandwidth({"data": 2, "ring": 8}) == 8 * network
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
     free = replace(costs, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)
-    plan = parse_plan(f"all_gather/striped@ring=16,tile={TILE}")
+    plan = reference_plan(f"all_gather/striped@ring=16,tile={TILE}")
     assert simulate(WORK, plan, free).seconds == pytest.approx(15 * block / (8 * network))
-    exchanged = parse_plan(f"ulysses@ulysses=8,tile={TILE}")
+    exchanged = reference_plan(f"ulysses@ulysses=8,tile={TILE}")
     wide = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:4", "ulysses=8"))
     moved = 4 * 8 * 128 * 2 * WORK.seq_len // 8 // 8  # of q, k, v and the output, what a device sends another
     seconds = simulate(WORK, exchanged, replace(wide, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)).seconds

@@ -117,7 +117,7 @@ def test_a_trace_adds_a_profile_to_what_was_measured_before(tmp_path: Path) -> N
 BAD = {
     "neither a plan nor a profile": ([], "name a plan to run"),
     "both": (["ring/striped/xla@ring=2", "--read", "x"], "name a plan to run"),
-    "no plan": (["ring/stripes/xla@ring=2"], "unknown layout 'stripes'"),
+    "no plan": (["ring/stripes/xla@ring=2"], "unknown layout or kernel 'stripes'"),
     "a mesh beside a plan": (["ring/striped/xla@ring=2", "--mesh", "ring=2"], "--mesh names the axes"),
     "an option that reading does not heed": (["--read", "x", "--steps", "2"], "--steps is for running a plan"),
     "no such profile": (["--read", "nowhere"], "nowhere does not exist"),

@@ -12,7 +12,6 @@ from stripectl.core.workload import Workload
 from stripectl.costs.core_memory import VMEM_FLAG, compiler_limit_bytes, limit_bytes, why_tile_exceeds_core
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
-from stripectl.kernels import tokamax
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import make_case
 
@@ -33,7 +32,7 @@ def plan_of(kernel: str, tile: str) -> Plan:
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokamax, "why_not_installed", lambda: None)
+    monkeypatch.setattr("stripectl.kernels.tokamax.why_no_tokamax", lambda kernel: None)
 
 
 @pytest.mark.parametrize(("machine", "kernel", "tile", "work"), REFUSED)

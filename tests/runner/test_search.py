@@ -9,7 +9,9 @@ import pytest
 from stripectl.cli import main
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
+from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -61,10 +63,11 @@ def test_the_rows_of_a_run_hold_the_notable_plans_with_the_figures_of_the_table(
     assert reasons == set(search.refused)
 
 
-def test_one_device_has_the_tile_of_the_fastest_plan(searched: tuple[Run, Path]) -> None:
+def test_one_device_has_its_own_best_tile(searched: tuple[Run, Path]) -> None:
     run, _ = searched
     (alone,) = (m for m in run.measurements if m.devices == 1)
-    assert alone.plan.tile == parse_plan(run.searches[0].plans[0]).tile
+    usual = with_defaults(parse_plan("ring/contiguous/pallas_tpu@ring=1"), alone.workload, Hardware.load("v5p"), 1)
+    assert alone.plan == usual
 
 
 def test_the_terminal_and_the_report_say_how_many_there_were(searched: tuple[Run, Path], capsys) -> None:

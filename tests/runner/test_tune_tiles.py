@@ -17,6 +17,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs import default_tiles
 from stripectl.costs.cost_entries import CostKey, Heads
 from stripectl.costs.cost_tables import table_of
 from stripectl.costs.keys_at_once import cost_of_scores
@@ -102,7 +103,7 @@ def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() ->
     place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/striped/pallas_tpu@ring=4")
     work = Workload(seq_len=2**16, heads=4, kv_heads=4, head_dim=128, passes="forward-backward")
     found = searched_tiles(plan, work, place, "backward", False)
-    usual = tiles_for(plan, work, "tpu")
+    usual = default_tiles.tiles_for(plan, work, place.target.hardware, "backward")
     assert found[0] == usual[0] and len(found) <= len(usual) + 1
     assert {tile.sides for tile in found} == {tile.sides for tile in usual}
     table, named = table_of("tpu7x"), next(tile for tile in found if tile.block_kv_compute)
@@ -111,14 +112,15 @@ def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() ->
     best, own = (cost_of_scores(table, shape, "backward", masked=False) for shape in shapes)
     assert best and own and best < own
     other = parse_plan("ring/striped/xla@ring=4")
-    assert searched_tiles(other, work, place, "backward", False) == tiles_for(other, work, "tpu")
+    usual = default_tiles.tiles_for(other, work, place.target.hardware, "backward")
+    assert searched_tiles(other, work, place, "backward", False) == usual
 
 
 def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blocks_of_the_table() -> None:
     place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/zigzag/tokamax@ring=4")
     work = Workload(seq_len=2**18, heads=32, kv_heads=8, head_dim=128)
     found = searched_tiles(plan, work, place, "forward", False)
-    assert {Tile(1024, 1024), Tile(2048, 2048, 512)} <= set(found) and Tile(2048, 2048) not in found
+    assert {Tile(1024, 1024, 512), Tile(2048, 2048, 512)} <= set(found) and Tile(2048, 2048) not in found
     table, every = table_of("tpu7x"), searched_tiles(plan, work, place, "forward", True)
     assert table and set(found) < set(every)
     entries = table.tiles(CostKey("tokamax", "bfloat16", Heads(128, 128), Tile(1024, 1024)), "forward")
