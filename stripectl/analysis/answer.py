@@ -69,6 +69,8 @@ def answer(ranking: Ranking, gain: Speedup | None) -> str:
     if not others or not best.median_s or not others[0].median_s:
         return f"Use {name}: no plan of this run is faster."
     behind = others[0].median_s / best.median_s - 1
+    if abs(behind) < MIN_GAIN - 1:
+        return f"Use {name}: {rival_phrase(others[0], best)} is as fast."
     return f"Use {name}: {rival_phrase(others[0], best)} takes {behind:.0%} longer."
 
 

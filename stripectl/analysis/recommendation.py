@@ -141,7 +141,9 @@ def default_plan(m: Measurement) -> Plan | None:
     plan = m.plan
     softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
     bare = replace(plan, tile=None, backward=None, mesh=None, softmax=softmax)
-    return with_defaults(bare, m.workload, machine, plan.devices) if (machine := m.target.machine) else None
+    return (
+        with_defaults(bare, m.workload, machine, plan.devices, m.flags or {}) if (machine := m.target.machine) else None
+    )
 
 
 def limits_of_measurement(m: Measurement, run: MeasurementSet) -> dict[str, float] | None:

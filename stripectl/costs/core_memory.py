@@ -64,11 +64,21 @@ def advice(workload: Workload, plan: Plan, passes: str, hardware: Hardware, flag
         for tile in halved(plan.tiles[passes])
         if (needed_bytes(workload, replace(plan, **{option: tile}), passes, hardware) or 0) <= limit
     )
-    most = max(needed_bytes(workload, plan, each, hardware) or 0 for each in passes_with_tiles(workload))
-    raised = [f"--xla-flag {VMEM_FLAG}={math.ceil(most / MIB) * KIB_OF_MIB}"] if most <= has else []
+    most = most_needed_bytes(workload, plan, hardware)
+    raised = [f"--xla-flag {VMEM_FLAG}={flag_for(most)}"] if most <= has else []
     other = (f"--kernel {name}" for name in other_kernels(workload, plan, passes, hardware, flags))
     ways = [*itertools.islice(smaller, 1), *([] if kernel.vmem_wanted else raised), *itertools.islice(other, 1)]
     return " or ".join(ways) or "fewer query heads per key/value head"
+
+
+def most_needed_bytes(workload: Workload, plan: Plan, hardware: Hardware) -> int:
+    """The memory of a core that the tile of one pass takes, of the pass that takes most."""
+    return max(needed_bytes(workload, plan, each, hardware) or 0 for each in passes_with_tiles(workload))
+
+
+def flag_for(needed: int) -> str:
+    """The value of the flag for so many bytes: KiB, in whole MiB."""
+    return str(math.ceil(needed / MIB) * KIB_OF_MIB)
 
 
 def passes_with_tiles(workload: Workload) -> list[str]:

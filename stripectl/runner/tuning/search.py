@@ -36,6 +36,7 @@ from stripectl.runner.tuning.evaluators import (
     TileEvaluator,
     TimeTiles,
 )
+from stripectl.runner.tuning.raised_limit import gains_of_raised_limit
 from stripectl.util import disk_cache
 from stripectl.util.json import JsonObject, is_list
 from stripectl.util.progress import Say
@@ -74,6 +75,9 @@ def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
         yield event
     for plan in join_hybrid_plans(tuning.request, list(made.values())):
         yield Notice(f"step    {plan} has the tiles of both kinds of layers")
+    if place.target.hardware.kind == "tpu" and not tuning.tiles:
+        on_paper = backends.simulated(replace(place, here=0, processes=None))
+        yield from gains_of_raised_limit(list(made.values()), place, on_paper)
     if stored is None and not any(m.status == "failed" for m in made.values()):
         disk_cache.store(key, [m.to_json() for m in made.values()])
 
