@@ -6,7 +6,7 @@ Plans that cannot be distinguished are one answer with several names: "striped o
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from stripectl.analysis.distortions import across_classes
+from stripectl.analysis.distortions import MARK, across_classes, is_distorted
 from stripectl.analysis.ranking import Ranking
 from stripectl.core.layout import Tile
 from stripectl.core.plan import WORD_OPTIONS, Plan
@@ -54,24 +54,30 @@ def ties(ranking: Ranking) -> list[Measurement]:
 
 
 def answer(ranking: Ranking, gain: Speedup | None) -> str:
-    """Which plan to use, and how much faster it is than which other plan."""
+    """Which plan to use, and how much faster it is than which other plan; with a mark where times are distorted."""
+    mark = f" {MARK}." if is_distorted(ranking.best, "time") or is_distorted(ranking.best, "speedup") else "."
+    return unmarked_answer(ranking, gain) + mark
+
+
+def unmarked_answer(ranking: Ranking, gain: Speedup | None) -> str:
+    """The sentence of an answer, without a full stop."""
     best, equals = ranking.best, ties(ranking)
     name = equal_plans_phrase(equals, ranking.rivals)
     if best.devices == 1:
-        return f"{name[0].upper()}{name[1:]} takes {duration(best.median_s)} on one device."
+        return f"{name[0].upper()}{name[1:]} takes {duration(best.median_s)} on one device"
     if len(ranking.rivals) == 1:
-        return f"Only {name} has a time: {duration(best.median_s)}."
+        return f"Only {name} has a time: {duration(best.median_s)}"
     if gain and gain.value >= MIN_GAIN:
         across = across_classes(best.plan, gain.over)
         note = f" ({across})" if across else ""
-        return f"Use {name}: {times(gain.value)} faster than {base_phrase(best, gain.over)}{note}."
+        return f"Use {name}: {times(gain.value)} faster than {base_phrase(best, gain.over)}{note}"
     others = [m for m in ranking.rivals[1:] if all(m is not each for each in equals)]
     if not others or not best.median_s or not others[0].median_s:
-        return f"Use {name}: no plan of this run is faster."
+        return f"Use {name}: no plan of this run is faster"
     behind = others[0].median_s / best.median_s - 1
     if abs(behind) < MIN_GAIN - 1:
-        return f"Use {name}: {rival_phrase(others[0], best)} is as fast."
-    return f"Use {name}: {rival_phrase(others[0], best)} takes {behind:.0%} longer."
+        return f"Use {name}: {rival_phrase(others[0], best)} is as fast"
+    return f"Use {name}: {rival_phrase(others[0], best)} takes {behind:.0%} longer"
 
 
 def rival_phrase(rival: Measurement, best: Measurement) -> str:

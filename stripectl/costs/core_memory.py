@@ -77,7 +77,7 @@ def most_needed_bytes(workload: Workload, plan: Plan, hardware: Hardware) -> int
 
 
 def flag_for(needed: int) -> str:
-    """The value of the flag for so many bytes: KiB, in whole MiB."""
+    """The value of the flag that gives a kernel `needed` bytes: a number of KiB, in whole MiB."""
     return str(math.ceil(needed / MIB) * KIB_OF_MIB)
 
 

@@ -30,6 +30,7 @@ def test_a_plan_as_it_was_asked_has_no_mark() -> None:
     run = bench(plan="ring/zigzag/tokamax", model="llama3-8b", pass_="forward", tile="1024")
     assert distortions(only(run)) == () and MARK not in str(measurement_row(only(run), run.results))
     assert run.recommendation and run.recommendation.confidence.grade == "good"
+    assert MARK not in run.recommendation.answer
 
 
 def test_layers_with_windows_mark_time_and_bytes_and_lower_the_confidence() -> None:
@@ -43,7 +44,12 @@ def test_layers_with_windows_mark_time_and_bytes_and_lower_the_confidence() -> N
     cells = measurement_row(m, run.results)
     assert {name for name, cell in cells.items() if MARK in cell} == {"time", "sent"}
     lines = {each.name: each.text for each in found.statements}
-    assert lines["time"].endswith(MARK) and said in lines["distorted"] and MARK not in lines["memory"]
+    assert (
+        found.answer.endswith(f" {MARK}.")
+        and lines["time"].endswith(MARK)
+        and said in lines["distorted"]
+        and MARK not in lines["memory"]
+    )
     assert said.split(";")[0] in run_markdown(run, found)
 
 
