@@ -10,6 +10,7 @@ import stripectl
 from stripectl.analysis.distortions import MARK, across_classes, distortion_sentences, distortions, is_distorted
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.reporters.html.first_screen import first_screen
 from stripectl.reporters.markdown_report import run_markdown
 from stripectl.reporters.terminal.tables import measurement_row
 from stripectl.results.measurement import Measurement
@@ -51,6 +52,7 @@ def test_layers_with_windows_mark_time_and_bytes_and_lower_the_confidence() -> N
         and MARK not in lines["memory"]
     )
     assert said.split(";")[0] in run_markdown(run, found)
+    assert first_screen(found, run.results)["distorted"] == [lines["distorted"]]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def first_screen(found: Recommendation, shown: Sequence[Measurement]) -> PageCon
         "workload": workload_label(work),
         "facts": facts(found),
         "confidence": found.confidence,
+        "distorted": [each.text for each in found.statements if each.name == "distorted"],
         "levels": LEVELS,
         "limits": limits(found),
         "chart": hero(ranking, ranked, shown) | {"wide": HERO},
