@@ -17,7 +17,7 @@ from stripectl.execute.program import PlanProgram
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import check, on_devices
-from tests.support.plans import with_tile
+from tests.support.plans import reference_plan, with_tile
 
 SOFTMAX = [name for name in schemes.names() if {"softmax", "scores"} & {*schemes[name].kernel_families}]
 QUICK = ("ring", "ulysses")
@@ -26,7 +26,7 @@ SIZES = {"larger": (24, 16), "smaller": (16, 40)}  # head_dim, v_head_dim
 
 def case_of(scheme: str, sizes: tuple[int, int], kernel: str | None = None, kind: str = "cpu") -> tuple[Workload, Plan]:
     """A small workload with its strongest pass and a plan that can compute it."""
-    plan = on_devices(scheme, 4) if schemes[scheme].axes else parse_plan(scheme)
+    plan = on_devices(scheme, 4) if schemes[scheme].axes else reference_plan(scheme)
     able = schemes[scheme].layouts or layouts.names()
     plan = replace(plan, layout=able[-1], kernel=kernel or plan.kernel)
     passes = "forward-backward" if schemes[scheme].query_sharding == "all" else "forward"
