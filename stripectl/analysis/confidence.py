@@ -7,6 +7,8 @@ themselves. Whether two plans can be distinguished is part of the answer, not of
 from stripectl.analysis.distortions import distortions
 from stripectl.analysis.ranking import Ranking, speedup_error
 from stripectl.results.cost_source import CostOrigin
+from stripectl.results.findings import Distortion
+from stripectl.results.measurement import Measurement
 
 LEVELS = ("low", "fair", "good", "high")
 WIDE_INTERVAL = 0.05  # half an interval over its median
@@ -16,8 +18,11 @@ MAX_GOOD_ERROR = 0.15  # of predictions
 def confidence_level(ranking: Ranking, known_error: float | None) -> int:
     """From 1 to 4; `known_error` is the error of such predictions against published measurements, where it is known.
     Each distortion of the time of the best plan lowers the level by one."""
-    lowered = sum("time" in each.figures for each in distortions(ranking.best))
-    return max(1, level_by_method(ranking, known_error) - lowered)
+    return max(1, level_by_method(ranking, known_error) - len(distortions_of_time(ranking.best)))
+
+
+def distortions_of_time(m: Measurement) -> list[Distortion]:
+    return [each for each in distortions(m) if "time" in each.figures]
 
 
 def level_by_method(ranking: Ranking, known_error: float | None) -> int:

@@ -51,7 +51,7 @@ def distortion_sentences(measurements: Iterable[Measurement]) -> list[str]:
 
 
 def sentence(found: Distortion) -> str:
-    """A distortion, its effect where it can be told, and the figures that it distorts."""
+    """A distortion, its effect where it is known, and the figures that it distorts."""
     effect = ""
     if found.factor and found.factor > 1:
         effect = f"; attention is timed about {times(found.factor)} too long"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stripectl.analysis.answer import answer, or_list, question, ties, why_above_bound
-from stripectl.analysis.confidence import LEVELS, WIDE_INTERVAL, confidence_level
+from stripectl.analysis.confidence import LEVELS, WIDE_INTERVAL, confidence_level, distortions_of_time
 from stripectl.analysis.crossover import Curves, crossover
 from stripectl.analysis.distortions import distortions
 from stripectl.analysis.explanation import plans_phrase, reasons
@@ -141,9 +141,8 @@ def default_plan(m: Measurement) -> Plan | None:
     plan = m.plan
     softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
     bare = replace(plan, tile=None, backward=None, mesh=None, softmax=softmax)
-    return (
-        with_defaults(bare, m.workload, machine, plan.devices, m.flags or {}) if (machine := m.target.machine) else None
-    )
+    machine = m.target.machine
+    return machine and with_defaults(bare, m.workload, machine, plan.devices, m.flags or {})
 
 
 def limits_of_measurement(m: Measurement, run: MeasurementSet) -> dict[str, float] | None:
@@ -175,8 +174,8 @@ def confidence(ranking: Ranking) -> Confidence:
     best, second = ranking.best, ranking.runner_up
     word, said = {"measured": _measured, "simulated": _simulated}.get(best.method, _predicted)(ranking)
     level = confidence_level(ranking, published_error(best))
-    if count := len(distortions(best)):
-        said = f"{said} Lowered for {plural(count, 'distortion')} of figures."
+    if count := len(distortions_of_time(best)):
+        said = f"{said} Lowered for {plural(count, 'distortion')} of the time."
     found = Confidence(level=level, grade=LEVELS[level - 1], word=word, sentence=said)
     if second is None or not ranking.too_close(best, second):
         return found

@@ -20,13 +20,13 @@ def statements(found: Recommendation) -> tuple[Statement, ...]:
     return tuple(marked(each, found.distortions) for each in _statements(found))
 
 
-# The figures that a line states, by its name.
-FIGURES = {"time": "time", "gain": "speedup", "memory": "memory", "parts": "time"}
+# The figure that a line states, by its name.
+FIGURE_OF = {"time": "time", "gain": "speedup", "memory": "memory", "parts": "time"}
 
 
 def marked(said: Statement, distorted: Sequence[Distortion]) -> Statement:
     """The line, with a mark after its figure where that is distorted."""
-    figure = FIGURES.get(said.name) if said.value != NOTHING else None
+    figure = FIGURE_OF.get(said.name) if said.value != NOTHING else None
     if not any(figure in each.figures or (figure == "speedup" and "time" in each.figures) for each in distorted):
         return said
     value = f"{said.value} {MARK}" if said.value else None

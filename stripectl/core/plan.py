@@ -50,7 +50,8 @@ STATES = ("kept", "recomputed")
 # Options whose value is a word; the first word is the default.
 WORD_OPTIONS = {"remat": REMAT, "zero": ZERO, "states": STATES}
 UNSHARDED = "unsharded"  # in place of a scheme
-TILE_OPTIONS = ("tile", "backward")  # options whose value is a tile
+TILE_OF_PASS = {"forward": "tile", "backward": "backward"}  # options whose value is a tile
+TILE_OPTIONS = tuple(TILE_OF_PASS.values())
 NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the smallest value
 
 
@@ -176,6 +177,10 @@ class Plan:
         if self.tile is None:
             raise ValueError(f"{self} has no tile")
         return {"forward": self.tile, "backward": self.backward or self.tile}
+
+    def with_tile_of_pass(self, passes: str, tile: Tile) -> "Plan":
+        """The plan with another tile in the `forward` or the `backward` pass."""
+        return replace(self, **{TILE_OF_PASS[passes]: tile})
 
     @property
     def chunk_or_default(self) -> int | None:

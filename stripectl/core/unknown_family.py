@@ -84,8 +84,8 @@ def known_fields(keys: JsonObject) -> dict[str, int | str | None]:
     values = size_of(keys, LATENT[-1:])
     found |= {"v_head_dim": values} if values is not None else {}
     found |= latent_heads(keys, found["heads"])
-    found["feed_forward"] = experts(keys) or blocks(keys) or found["feed_forward"]
-    kinds = kinds_of_layers(keys)
+    found["feed_forward"] = why_of_one_expert(keys) or why_no_feed_forward(keys) or found["feed_forward"]
+    kinds = why_several_kinds(keys)
     found["layers"] = kinds or found["layers"]
     if kinds and COMMON["heads"][0] not in keys:  # heads of a layer without attention
         found |= dict.fromkeys(("heads", "kv_heads", "head_dim"), kinds)
@@ -130,7 +130,7 @@ def latent_heads(keys: JsonObject, heads: int | str | None) -> dict[str, int | s
     }
 
 
-def experts(keys: JsonObject) -> str | None:
+def why_of_one_expert(keys: JsonObject) -> str | None:
     """Why a feed-forward may be of one expert; None where the file has no key of experts."""
     found = [key for key, value in keys.items() if EXPERTS.search(key) and value]
     name = next((each for each in (*NUMBERS_OF_EXPERTS, *found) if each in found), None)
@@ -139,13 +139,13 @@ def experts(keys: JsonObject) -> str | None:
     return ", ".join([*named, "and a size may be of one expert"]) if named else None
 
 
-def blocks(keys: JsonObject) -> str | None:
+def why_no_feed_forward(keys: JsonObject) -> str | None:
     """Why layers may have no feed-forward; None where no key speaks of such layers."""
     name = next((key for key, value in keys.items() if BLOCKS.search(key) and value), None)
     return name and f"layers of {name} may have no feed-forward"
 
 
-def kinds_of_layers(keys: JsonObject) -> str | None:
+def why_several_kinds(keys: JsonObject) -> str | None:
     """Why layers may not all be of softmax attention, with their number by kind where a list or a word has a value for
     each layer; None where no key speaks of kinds of layers."""
     layers, found = size_of(keys, COMMON["layers"]), list[str]()

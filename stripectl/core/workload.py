@@ -155,6 +155,11 @@ class Workload:
                 f"heads. Try --kv-heads {self.heads}, and --key-heads for key heads that value heads share."
             )
 
+    @property
+    def kernel_passes(self) -> tuple[str, ...]:
+        """The passes of attention kernels."""
+        return ("forward",) if self.passes == "forward" else ("forward", "backward")
+
     def _check_other_parameters(self) -> None:
         checked_parameters(self.other_parameters, "other_parameters")
         if self.sizes.parameters < 1:

@@ -10,13 +10,12 @@ from dataclasses import replace
 from stripectl.core.kernel import MIN_TILE_ROWS, Kernel, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan
+from stripectl.core.plan import TILE_OF_PASS, Plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.util.units import nbytes
 
 VMEM_FLAG = "xla_tpu_scoped_vmem_limit_kib"
-TILE_OPTIONS = {"forward": "tile", "backward": "backward"}  # of a plan, by pass
 OTHERS = ("pallas_tpu", "splash", "xla")  # kernels to try, in this order
 MIB, KIB_OF_MIB = 2**20, 2**10
 
@@ -24,7 +23,7 @@ MIB, KIB_OF_MIB = 2**20, 2**10
 def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]) -> str | None:
     """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
     or None."""
-    for (_, own, each), which in itertools.product(layer_groups(workload, plan), passes_with_tiles(workload)):
+    for (_, own, each), which in itertools.product(layer_groups(workload, plan), workload.kernel_passes):
         limit, needed = limit_bytes(kernels[each.kernel], hardware, flags), needed_bytes(own, each, which, hardware)
         if needed is not None and limit is not None and needed > limit:
             return (
@@ -57,12 +56,12 @@ def compiler_limit_bytes(hardware: Hardware, flags: Mapping[str, str]) -> float 
 
 def advice(workload: Workload, plan: Plan, passes: str, hardware: Hardware, flags: Mapping[str, str]) -> str:
     """Ways to fit into a core in place of the tile of a pass: a smaller tile, a raised limit, or another kernel."""
-    kernel, option = kernels[plan.kernel], TILE_OPTIONS[passes]
+    kernel, option = kernels[plan.kernel], TILE_OF_PASS[passes]
     limit, has = limit_bytes(kernel, hardware, flags) or 0, hardware.figure("vmem_bytes") or 0
     smaller = (
         f"{option}={tile}"
         for tile in halved(plan.tiles[passes])
-        if (needed_bytes(workload, replace(plan, **{option: tile}), passes, hardware) or 0) <= limit
+        if (needed_bytes(workload, plan.with_tile_of_pass(passes, tile), passes, hardware) or 0) <= limit
     )
     most = most_needed_bytes(workload, plan, hardware)
     raised = [f"--xla-flag {VMEM_FLAG}={flag_for(most)}"] if most <= has else []
@@ -73,16 +72,12 @@ def advice(workload: Workload, plan: Plan, passes: str, hardware: Hardware, flag
 
 def most_needed_bytes(workload: Workload, plan: Plan, hardware: Hardware) -> int:
     """The memory of a core that the tile of one pass takes, of the pass that takes most."""
-    return max(needed_bytes(workload, plan, each, hardware) or 0 for each in passes_with_tiles(workload))
+    return max(needed_bytes(workload, plan, each, hardware) or 0 for each in workload.kernel_passes)
 
 
 def flag_for(needed: int) -> str:
     """The value of the flag that gives a kernel `needed` bytes: a number of KiB, in whole MiB."""
     return str(math.ceil(needed / MIB) * KIB_OF_MIB)
-
-
-def passes_with_tiles(workload: Workload) -> list[str]:
-    return list(TILE_OPTIONS)[: 1 if workload.passes == "forward" else 2]
 
 
 def other_kernels(

@@ -229,8 +229,7 @@ def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
 
 def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
     """The inputs of a plan's costs, by pass."""
-    passes = (each for each in PASSES if each == "forward" or workload.passes != "forward")
-    return {each: cost_key_of(workload, plan, each) for each in passes}
+    return {each: cost_key_of(workload, plan, each) for each in workload.kernel_passes}
 
 
 def cost_key_of(workload: Workload, plan: Plan, passes: str) -> CostKey:
@@ -246,7 +245,7 @@ def has_tile_costs(kernel: Kernel) -> bool:
 
 
 def machine_table(hardware: Hardware, kernel: Kernel) -> CostTable | None:
-    """The table that ships for a machine; None where there is none, small programs do not show the costs of the
+    """The table that ships for a machine; None where no table ships, small programs do not show the costs of the
     kernel's tiles, or the profile lacks the figure that turns entries into seconds."""
     ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
     return table_of(hardware.tables_of) if ready and has_tile_costs(kernel) else None

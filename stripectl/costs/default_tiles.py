@@ -21,7 +21,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import SequenceSharding, document_lookup, sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPE_BYTES, Workload
-from stripectl.costs.core_memory import TILE_OPTIONS, why_tile_exceeds_core
+from stripectl.costs.core_memory import why_tile_exceeds_core
 from stripectl.costs.cost_entries import CostKey
 from stripectl.costs.cost_tables import cost_key_of, costs_of_tile, heads_of, machine_table
 from stripectl.costs.keys_at_once import third_sides
@@ -47,9 +47,9 @@ def _with_tile(plan: Plan, workload: Workload, hardware: Hardware, flags: Mappin
     if plan.tile:
         return plan
     found = replace(plan, tile=usual_tile(plan, workload, hardware.kind))
-    for passes in ["forward"] + ["backward"] * (workload.passes != "forward" and plan.backward is None):
+    for passes in workload.kernel_passes[: 1 if plan.backward else None]:
         best = next(tiles_that_run(found, workload, hardware, flags, passes), None)
-        found = replace(found, **{TILE_OPTIONS[passes]: best}) if best else found
+        found = found.with_tile_of_pass(passes, best) if best else found
     return replace(found, backward=None) if found.backward == found.tile else found
 
 
@@ -59,7 +59,7 @@ def tiles_that_run(
     """The tiles of a pass that the plan, which names the tiles of the other pass, can run, the fastest first; none
     where the machine has no table for the kernel."""
     for tile in ranked_tiles(Calls.of(plan, workload, passes), hardware):
-        each = replace(plan, **{TILE_OPTIONS[passes]: tile})
+        each = plan.with_tile_of_pass(passes, tile)
         reason = why_unsupported(each, workload, hardware.kind, None, hardware.capability)
         if not (reason or why_tile_exceeds_core(each, workload, hardware, flags)):
             yield tile

@@ -35,9 +35,8 @@ def third_sides(shape: CostKey, kernel: Kernel, table: CostTable | None, passes:
         return [tile]
     known = table.tiles(shape, passes)
     most = max((kernel.full_name(each).scores_at_once for each in known), default=0)
-    sides = {
-        side for each in known if (side := each.block_kv_compute)
-    }  # a small tile has its own, which is no evidence
+    # The sides that entries name: the own side of a small tile says nothing about larger tiles.
+    sides = {side for each in known if (side := each.block_kv_compute)}
     tried = (tile._replace(block_kv_compute=side) for side in sides if tile.block_kv % side == 0)
     others = {kernel.shortest_name(each) for each in tried if each.scores_at_once <= most} - {tile}
     shapes = {each: shape._replace(tile=each) for each in others}

@@ -28,7 +28,7 @@ class Speedup:
 class Distortion(Sparse):
     """Something that is not as the user asked, as a sentence without its full stop, and the figures that it distorts:
     `time`, `memory`, `bytes` or `speedup`. `factor` is the time of attention divided by the time as it was asked, where
-    that can be told."""
+    that is known."""
 
     fact: str
     figures: tuple[str, ...]

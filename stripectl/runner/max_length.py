@@ -24,8 +24,9 @@ from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
-from stripectl.runner.request import Request
-from stripectl.runner.static_facts import why_not_installed, why_refused
+from stripectl.runner.replaced_parts import replaced_parts
+from stripectl.runner.request import Request, make_case
+from stripectl.runner.static_facts import why_refused
 
 LONG_ROWS, LONG_LEN = 2**15, 2**24  # of a device, and of a sequence, for which tiles are chosen
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where they are known
@@ -59,11 +60,8 @@ def max_length_cases(request: Request, place: LocalTarget) -> list[Case]:
         meshed = with_long_tiles(plan, workload, place, flags)
         shortest = replace(workload, seq_len=length_step(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
-        case = Case(workload=shortest, plan=meshed, target=place.target.name, method=method, flags=flags or None)
-        reason = why_refused(meshed, shortest, place.target.hardware, place.target.devices) or why_not_installed(
-            meshed, shortest, request.method, place
-        )
-        found.append(replace(case, status="refused", reason=reason) if reason else case)
+        case = make_case(shortest, meshed, flags, place, request.case_method, describe=False)
+        found.append(replace(case, plan=meshed, method=method))
     return found
 
 
@@ -73,7 +71,8 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
     for case in max_length_cases(request, place):
 
         def asked(backend: Backend, longer: Workload, case: Case = case) -> Measurement:
-            full = replace(case, workload=longer, plan=with_tile(case.plan, longer, place.target.hardware))
+            plan = with_tile(case.plan, longer, place.target.hardware, case.flags or {})
+            full = replace(case, workload=longer, plan=plan, distortions=replaced_parts(longer))
             (found,) = finals(backend.run([full]))
             return found
 

@@ -8,11 +8,13 @@ import pytest
 
 import stripectl
 from stripectl.analysis.distortions import MARK, across_classes, distortion_sentences, distortions, is_distorted
+from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.reporters.html.first_screen import first_screen
 from stripectl.reporters.markdown_report import run_markdown
 from stripectl.reporters.terminal.tables import measurement_row
+from stripectl.results.findings import Distortion
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.replaced_parts import replaced_parts
@@ -53,6 +55,23 @@ def test_layers_with_windows_mark_time_and_bytes_and_lower_the_confidence() -> N
     )
     assert said.split(";")[0] in run_markdown(run, found)
     assert first_screen(found, run.results)["distorted"] == [lines["distorted"]]
+
+
+def test_the_longest_sequence_has_the_marks_of_its_own_length() -> None:
+    """A longer causal sequence has more pairs that a window leaves out."""
+    plan, model = "ring/zigzag@ring=64", "gemma3-27b"
+    longest, short = (only(bench(plan=plan, model=model, pass_="forward", seqlen=each)) for each in ("max", "4k"))
+    (far,), (near,) = longest.distortions, short.distortions
+    assert is_distorted(longest, "time") and far.factor and near.factor and far.factor > near.factor > 1
+
+
+def test_memory_alone_does_not_lower_the_confidence() -> None:
+    run = bench(plan="ring/zigzag", model="llama3-8b", pass_="forward")
+    m = only(run)
+    doubtful = replace(m, distortions=(Distortion(fact="a vision encoder, omitted", figures=("memory",)),))
+    found = recommend(replace(run, measurements=[doubtful]))
+    assert found and run.recommendation and found.confidence == run.recommendation.confidence
+    assert is_distorted(doubtful, "memory") and any(each.name == "distorted" for each in found.statements)
 
 
 @pytest.mark.parametrize(

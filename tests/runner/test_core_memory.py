@@ -13,7 +13,8 @@ from stripectl.costs.core_memory import VMEM_FLAG, compiler_limit_bytes, limit_b
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
-from stripectl.runner.request import make_case
+from stripectl.runner.max_length import max_length_cases
+from stripectl.runner.request import Request, make_case
 
 LONG = Workload(seq_len=2**17, heads=32, kv_heads=8, head_dim=128, passes="forward-backward")
 MANY = replace(LONG, heads=128, head_dim=256)  # 16 query heads per key/value head
@@ -76,6 +77,14 @@ def test_a_raised_limit_lets_a_larger_tile_be_simulated() -> None:
     assert advised and "the backward tile 2048x2048 of tokamax" in reason
     assert refusal({VMEM_FLAG: advised[1]}) is None
     assert refusal({VMEM_FLAG: str(int(advised[1]) - 2**10)}) is not None
+
+
+def test_the_longest_sequence_is_searched_with_a_tile_that_fits() -> None:
+    place, work = LocalTarget(parse_target("v5p:2x2x1")), replace(LONG, passes="forward")
+    request = Request(workloads=[work], plans=[plan_of("splash", "2048x2048")], find_max_length=True)
+    flags: list[dict[str, str]] = [{}, {VMEM_FLAG: "25600"}]
+    refused, ready = max_length_cases(replace(request, flags=flags, method="simulated"), place)
+    assert refused.reason and VMEM_FLAG in refused.reason and ready.is_ready
 
 
 def test_a_limit_above_the_memory_of_a_core_is_not_advised() -> None:

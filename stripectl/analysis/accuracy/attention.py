@@ -218,7 +218,7 @@ def attention_groups(hardware: str) -> dict[AttentionGroup, list[Prediction]]:
 
 def known_error(hardware: str, kernel: str, workload: Workload) -> AttentionGroup | None:
     """The group of a device with published times of the kernel that computes the tiles of this kernel, in the pass of
-    the workload that takes longest, with its dtype and without windows; None where there is none."""
+    the workload that takes longest, with its dtype and without windows; None where no such time is published."""
     wanted = "forward" if workload.passes == "forward" else "backward"
     computes = kernels[kernel].computes(wanted)
     if workload.dtype != DTYPE or workload.window.left is not None or workload.documents is not None:

@@ -36,7 +36,7 @@ def topology_header(target: Target, here: int) -> Iterator[str]:
 
 
 def tables_line(target: TargetName) -> Iterator[str]:
-    """The machine whose tables hold for a machine of another name, or that there is none."""
+    """The machine whose tables hold for a machine of another name, or that no tables hold."""
     if target.machine is None:
         yield f"tables   none: {without_tables(target.hardware)}"
     elif target.based_on:

@@ -98,8 +98,7 @@ def tile_of_sweep(plan: Plan, workload: Workload, place: LocalTarget, passes: st
     if not found:
         return None
     tile = kernel.shortest_name(found.tile)
-    with_it = replace(plan, **{"tile" if passes == "forward" else "backward": tile})
-    case = make_case(workload, with_it, {}, place, "simulated", describe=False)
+    case = make_case(workload, plan.with_tile_of_pass(passes, tile), {}, place, "simulated", describe=False)
     return KnownTile(tile, found.source) if case.is_ready else None
 
 

@@ -76,8 +76,8 @@ def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
     for plan in join_hybrid_plans(tuning.request, list(made.values())):
         yield Notice(f"step    {plan} has the tiles of both kinds of layers")
     if place.target.hardware.kind == "tpu" and not tuning.tiles:
-        on_paper = backends.simulated(replace(place, here=0, processes=None))
-        yield from gains_of_raised_limit(list(made.values()), place, on_paper)
+        absent = replace(place, here=0, processes=None)
+        yield from gains_of_raised_limit(list(made.values()), absent, backends.simulated(absent))
     if stored is None and not any(m.status == "failed" for m in made.values()):
         disk_cache.store(key, [m.to_json() for m in made.values()])
 
