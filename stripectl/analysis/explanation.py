@@ -189,10 +189,10 @@ def tiles_sentence(ranking: Ranking) -> str:
     many = len(ranking.alike)
     if not many:
         return ""
-    method, others = ranking.best.method, f"{plural(many, 'other choice')} of tiles"
-    return (
-        f"{others} {'are' if many > 1 else 'is'} as fast ({method}); its tiles are the nearest to the kernel's default."
-    )
+    best, others = ranking.best, f"{plural(many, 'other choice')} of tiles"
+    is_fastest = all((best.median_s or 0.0) <= (m.median_s or 0.0) for m in ranking.alike)
+    chosen = "first by less than the method can tell" if is_fastest else "the nearest to the kernel's default"
+    return f"{others} {'are' if many > 1 else 'is'} as fast ({best.method}); its tiles are {chosen}."
 
 
 def runner_up_sentence(found: Recommendation, ranking: Ranking) -> str:

@@ -16,6 +16,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.hardware.target import TargetName
 from stripectl.results.case import flags_text
+from stripectl.results.cost_source import CostOrigin
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import indexed
 from stripectl.statistics.intervals import ratio_interval
@@ -161,8 +162,11 @@ def _but_for_tiles(m: Measurement) -> Hashable:
 
 
 def _from_default(m: Measurement) -> float:
-    """The distance of a plan's tiles from its kernel's default."""
+    """The distance of a plan's tiles from its kernel's default, where costs come from a datasheet, which has no costs
+    of tiles; otherwise 0, because the default is the fastest tile."""
     plan = m.plan
+    if not (m.cost_source and m.cost_source.source == CostOrigin.DATASHEET):
+        return 0.0
     default = kernels[plan.kernel].default_tile(m.target.kind)
     return sum(tile.distance(default) for tile in plan.tiles.values())
 

@@ -52,5 +52,8 @@ def command(suite: Path | None, dry_run: bool, profile: bool, **given: Any) -> i
         with ProgressDisplay(output.quiet) as reporter:
             found = [case for request in requests for case in dry_run_bench(request, reporter.say, cluster_here())]
             budget = asked.time_budget or DEFAULT_BUDGET
-            return session.show_dry_run(found, "to run", f"sampling takes at most {budget} (--time-budget)")
+            rest = f"sampling takes at most {budget} (--time-budget)"
+            if any(case.target.kind == "cpu" for case in found) and not all(p.tile for r in requests for p in r.plans):
+                rest += "; a run may time other default tiles, and take them if they are faster"
+            return session.show_dry_run(found, "to run", rest)
     return session.run_bench(output, requests, explicit=bool(asked.plans), profile=profile)

@@ -1,11 +1,11 @@
 """The tile of each pass where a plan names none: the fastest that the plan can run, by the machine's table.
 
 The device with the last shard, which has the most work under any mask, computes its pairs of shards one after another;
-communication does not depend on the tile. A kernel without a table on the machine has the tile of its description, in a
-size that fits the shard.
+communication does not depend on the tile. A kernel without a table on the machine has the tile that was timed on it, or
+else the tile of its description, in a size that fits the shard.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from stripectl.core.defaults import usual_tile
 from stripectl.core.kernel import Kernel, kernels
 from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.layout import Tile
-from stripectl.core.mask_tiles import tile_ends
+from stripectl.core.mask_tiles import TileCount, tile_ends
 from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import SequenceSharding, document_lookup, sequence_sharding
 from stripectl.core.validation import why_unsupported
@@ -29,26 +29,41 @@ from stripectl.costs.padding import padding_traffic
 from stripectl.hardware.profile import Hardware
 
 NO_FLAGS: Mapping[str, str] = {}
+# The tile of a pass by timings on the machine, of a plan of equal layers that names the tile of its kernel's
+# description; None where that stays.
+TimedTile = Callable[[Plan, Workload, str], Tile | None]
 
 
-def with_tile(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str] = NO_FLAGS) -> Plan:
+def with_tile(
+    plan: Plan,
+    workload: Workload,
+    hardware: Hardware,
+    flags: Mapping[str, str] = NO_FLAGS,
+    timed: TimedTile | None = None,
+) -> Plan:
     """The plan with the tile of each pass named, for layers of either kind; the plan must be able to run."""
-    return join_plans([_with_tile(each, own, hardware, flags) for _, own, each in layer_groups(workload, plan)])
+    return join_plans([_with_tile(each, own, hardware, flags, timed) for _, own, each in layer_groups(workload, plan)])
 
 
-def tiles_for(plan: Plan, workload: Workload, hardware: Hardware, passes: str = "forward") -> list[Tile]:
+def tiles_for(
+    plan: Plan, workload: Workload, hardware: Hardware, passes: str = "forward", timed: TimedTile | None = None
+) -> list[Tile]:
     """The tiles to try for a pass of a plan of equal layers: its default, and the tiles that its kernel proposes."""
-    default = _with_tile(replace(plan, tile=None, backward=None), workload, hardware, NO_FLAGS).tiles[passes]
+    bare = replace(plan, tile=None, backward=None)
+    default = _with_tile(bare, workload, hardware, NO_FLAGS, timed).tiles[passes]
     rows = sequence_sharding(workload, plan).key_piece
     return list(dict.fromkeys([default, *kernels[plan.kernel].candidate_tiles(rows)]))
 
 
-def _with_tile(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]) -> Plan:
+def _with_tile(
+    plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str], timed: TimedTile | None
+) -> Plan:
     if plan.tile:
         return plan
     found = replace(plan, tile=usual_tile(plan, workload, hardware.kind))
     for passes in workload.kernel_passes[: 1 if plan.backward else None]:
         best = next(tiles_that_run(found, workload, hardware, flags, passes), None)
+        best = best or (timed and timed(found, workload, passes))
         found = found.with_tile_of_pass(passes, best) if best else found
     return replace(found, backward=None) if found.backward == found.tile else found
 
@@ -117,18 +132,24 @@ def fits_piece(tile: Tile, kernel: Kernel, sharding: SequenceSharding) -> bool:
 def seconds_with(tile: Tile, calls: Calls, hardware: Hardware) -> float | None:
     """Seconds of the calls for one query head with a tile, on the device with the last shard; None where the table has
     no entry for the pass."""
-    kernel, sharding = kernels[calls.kernel], calls.sharding
+    kernel = kernels[calls.kernel]
     cost = costs_of_tile(hardware, kernel, calls.shape._replace(tile=tile), calls.passes, calls.kv_heads, calls.group)
     if cost is None:
         return None
-    documents = None
+    tiles, shards = tiles_of_calls(tile, calls), calls.sharding.shards
+    moved = bytes_moved(tile, calls, kernel) * np.broadcast_to(np.asarray(tiles.computed) > 0, shards).sum()
+    memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s")
+    return float(np.broadcast_to(cost.seconds(tiles, 1), shards).sum()) + (moved / memory if memory else 0.0)
+
+
+def tiles_of_calls(tile: Tile, calls: Calls) -> TileCount:
+    """The tiles of each call for one query head, on the device with the last shard: a count per other shard."""
+    sharding, documents = calls.sharding, None
     if calls.starts is not None:
         documents = document_lookup(np.array(calls.starts), sharding.shards * sharding.rows)
     me, src = np.full(sharding.shards, sharding.shards - 1), np.arange(sharding.shards)
-    tiles = kernel.count_tiles(sharding.bands(me, src, documents=documents, rows=tile_ends(tile)), tile)
-    moved = bytes_moved(tile, calls, kernel) * np.broadcast_to(np.asarray(tiles.computed) > 0, src.shape).sum()
-    memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s")
-    return float(np.broadcast_to(cost.seconds(tiles, 1), src.shape).sum()) + (moved / memory if memory else 0.0)
+    bands = sharding.bands(me, src, documents=documents, rows=tile_ends(tile))
+    return kernels[calls.kernel].count_tiles(bands, tile)
 
 
 def bytes_moved(tile: Tile, calls: Calls, kernel: Kernel) -> float:

@@ -5,7 +5,7 @@ Every command, the Python interface and training resolve them here. A part that 
 - The layout is the default of the scheme.
 - The mesh is all devices on the axes of the scheme, as balanced as possible.
 - The kernel is the machine's, or else a kernel of the family that the workload needs.
-- The tile of each pass is the fastest by the machine's table (`default_tiles`).
+- The tile of each pass is the fastest by the machine's table, or by timings on the machine (`default_tiles`).
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,24 @@ from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
-from stripectl.costs.default_tiles import NO_FLAGS, with_tile
+from stripectl.costs.default_tiles import NO_FLAGS, TimedTile, with_tile
 from stripectl.hardware.profile import Hardware
 
 
 def with_defaults(
-    plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None, flags: Mapping[str, str] = NO_FLAGS
+    plan: Plan,
+    workload: Workload,
+    hardware: Hardware,
+    devices: int | None = None,
+    flags: Mapping[str, str] = NO_FLAGS,
+    timed: TimedTile | None = None,
 ) -> Plan:
     """The plan with all parts named, on `devices` devices where it names no mesh. Compiler `flags` may change the
     memory of a core, and so its tiles. A plan that cannot compute the workload gets no tile."""
     named = with_names(plan, workload, hardware, devices)
     if why_unsupported(named, workload, hardware.kind, devices, hardware.capability):
         return named
-    return with_tile(named, workload, hardware, flags)
+    return with_tile(named, workload, hardware, flags, timed)
 
 
 def with_names(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> Plan:

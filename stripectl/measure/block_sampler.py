@@ -4,6 +4,7 @@ Their cost does not depend on scheme or layout, so each is timed once, and plans
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -58,6 +59,8 @@ class TimedTiles:
         """Seconds of the n-th run; None: it failed."""
         request = self.request(workload, kernel, tile, passes)
         key, known = str(request), self.known(workload, kernel, tile, passes)
+        if len(known) > nth:
+            return known[nth]
         workers = self.devices.group(self.place.processes)
         try:
             while len(known) <= nth and key not in self.failed:
@@ -75,7 +78,7 @@ class TimedTiles:
         """The cost of a tile of one head, by the median of its timings, for every kind of tile."""
         seconds, block = self.known(workload, kernel, tile, passes), block_of(kernel, tile)
         tiles = float(block_tile_count(block, tile, kernel).computed) * self.shape(workload, kernel).heads
-        each = sorted(seconds)[len(seconds) // 2] / tiles if seconds else 0.0
+        each = statistics.median_high(seconds) / tiles if seconds else 0.0
         return TileCost(each, each)
 
     def resume(self, done: Iterable[Measurement]) -> None:

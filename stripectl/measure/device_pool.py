@@ -1,6 +1,6 @@
 """The local devices of a target, and the times that were measured on them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stripectl.compile.toolchain import TOOLCHAINS
@@ -11,6 +11,7 @@ from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
 from stripectl.costs.cost_tables import shipped_costs, table_cost_model
 from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.default_tiles import TimedTile
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_of_device
@@ -37,11 +38,13 @@ DEFAULT_RING_DEVICES = (
 
 @dataclass(frozen=True)
 class LocalTarget:
-    """A target, its devices that are available here, and the processes that drive it."""
+    """A target, its devices that are available here, the processes that drive it, and the default tiles that are timed
+    on them."""
 
     target: Target
     here: int = 0
     processes: int | None = None
+    timed: TimedTile | None = field(default=None, compare=False)
 
 
 class DevicePool:

@@ -16,6 +16,7 @@ from stripectl.measure.block_sampler import BlockSampler, TimedTiles
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.measure.plan_sampler import PlanSampler
 from stripectl.measure.sampler import measure
+from stripectl.measure.timed_defaults import TimedDefaults
 from stripectl.profiling.profiler import Tracer
 from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial, Sampler, SamplingBackend
 from stripectl.results.case import Case
@@ -182,14 +183,22 @@ class LocalBackends:
             found = self.devices.local_target(self.request.target, self.request.hardware)
             if self.request.method == "measured" and found.here and found.target.hardware.kind == "cpu":
                 found = replace(found, target=Target(found.target.hardware, (found.here,)))
+            if found.processes is not None:
+                tiles = self.tiles[found.processes] = self.timed_tiles(found)
+                found = replace(found, timed=TimedDefaults(tiles, self.request.previous))
             self.found = found
         return self.found
 
     def simulated(self, place: LocalTarget, explains: bool = True) -> Simulated:
         if place.processes not in self.tiles:
-            self.tiles[place.processes] = TimedTiles(self.devices, place)
-            self.tiles[place.processes].resume(self.request.previous)
+            self.tiles[place.processes] = self.timed_tiles(place)
         return Simulated(place, self.devices, explains, self.tiles[place.processes])
+
+    def timed_tiles(self, place: LocalTarget) -> TimedTiles:
+        """Tiles timed on the devices of a place, with the timings of a resumed run."""
+        tiles = TimedTiles(self.devices, place)
+        tiles.resume(self.request.previous)
+        return tiles
 
     def compiled(self, place: LocalTarget) -> Compiled:
         instead = self.simulated(place) if self.request.method == "auto" else None

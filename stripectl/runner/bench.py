@@ -180,8 +180,9 @@ def check_possible(request: Request, place: LocalTarget) -> None:
 
 
 def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) -> list[Case]:
-    """The cases of a bench: every plan with its mesh and tile, or the reason why it is refused."""
+    """The cases of a bench: every plan with its mesh and tile, or the reason why it is refused. Nothing is timed here:
+    a plan that names no tile has the tile of its kernel's description where no table ships for the machine."""
     with LocalBackends(request, say, cluster) as backends:
-        place = backends.place
+        place = replace(backends.place, timed=None)
         request = request.resolve_for(place)
         return max_length_cases(request, place) if request.find_max_length else bench_cases(request, place, say)

@@ -104,7 +104,7 @@ def make_case(
         or why_not_installed(plan, workload, method, place)
         or why_scores_exceed_memory(workload, plan, hardware)
     )
-    full = plan if reason else with_tile(plan, workload, hardware, flags)
+    full = plan if reason else with_tile(plan, workload, hardware, flags, place.timed)
     reason = reason or why_tile_exceeds_core(full, workload, hardware, flags)
     case = Case(
         workload=workload,

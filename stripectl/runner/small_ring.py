@@ -60,11 +60,13 @@ def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int,
         return []
     if not (first.query_len or 0) <= seq_len <= first.seq_len:
         return []
-    passes = dict.fromkeys(workload.passes for workload in attention)
     cut = {"heads": groups * (first.heads // first.kv_heads), "kv_heads": groups, "batch": 1, "model": None}
-    longest = replace(first, seq_len=SMALL_LEN, **cut)
     hardware, devices = place.target.hardware, place.target.devices
-    plans = [with_defaults(replace(plan, mesh=None), longest, hardware, devices) for plan in request.plans]
-    workloads = [replace(first, seq_len=seq_len, passes=each, **cut) for each in passes]
-    found = bench_cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place, say)
+    found = list[Case]()
+    for passes in dict.fromkeys(workload.passes for workload in attention):
+        longest = replace(first, seq_len=SMALL_LEN, passes=passes, **cut)
+        bare = (replace(plan, mesh=None) for plan in request.plans)
+        plans = dict.fromkeys(with_defaults(each, longest, hardware, devices, timed=place.timed) for each in bare)
+        small = replace(request, workloads=[replace(longest, seq_len=seq_len)], plans=list(plans))
+        found += bench_cases(small, place, say)
     return [case for case in found if case.is_ready]

@@ -503,7 +503,8 @@ def test_the_command_of_a_measurement_asks_for_the_same_workload(asked: str) -> 
 
 
 def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_default() -> None:
-    """Of plans that differ in nothing else: the next plan stays the runner-up, and the ties are said."""
+    """Of plans that differ in nothing else and whose costs come from a datasheet: the next plan stays the runner-up,
+    and the ties are said."""
     tied = [clocked("zigzag", 1.0 + 1e-3 * at, tile=tile) for at, tile in enumerate((128, 512, 1024, 2048))]
     other = clocked("striped", 1.2, tile=128)
     answer = found(other, *tied)
@@ -514,6 +515,18 @@ def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_de
     assert found(other, *tied[:2], slower)["plan"] == plan("zigzag", 512)
     ran = [timed("zigzag", around(1.0 + 1e-3 * at, 1e-6), tile=tile) for at, tile in enumerate((128, 1024))]
     assert found(*ran)["plan"] == plan("zigzag", 128)
+
+
+def test_of_tiles_that_a_table_hardly_tells_apart_the_fastest_stays() -> None:
+    """As the default tile of the plan is the fastest of the table."""
+    source = {"source": "bundles"}
+    tied = [
+        clocked("zigzag", 1.0 + 1e-3 * at, tile=tile, cost_source=source) for at, tile in enumerate((128, 512, 1024))
+    ]
+    answer = found(*tied)
+    assert answer["plan"] == plan("zigzag", 128)
+    said = "2 other choices of tiles are as fast (simulated); its tiles are first by less than the method can tell."
+    assert any(reason.startswith(said) for reason in answer["reasons"])
 
 
 @pytest.mark.parametrize(("margin", "said"), [(0.05, "takes 5.0% longer"), (-0.001, "takes 0.1% less")])

@@ -82,7 +82,7 @@ def searched_tiles(
     """The tiles of the kernel: the default first, then the tile of a published sweep, then others, each with its best
     third side or with every third side."""
     hardware, first = place.target.hardware, tile_of_sweep(plan, workload, place, passes)
-    default, *others = tiles_for(plan, workload, hardware, passes)
+    default, *others = tiles_for(plan, workload, hardware, passes, place.timed)
     found = list[Tile]()
     for tile in (default, *others):
         sides = with_third_sides(tile, workload, plan, hardware, passes)

@@ -6,7 +6,6 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Backend, Sampler, SamplingBackend, finals
@@ -35,15 +34,13 @@ def by_time(made: Sequence[Measurement]) -> list[Measurement]:
     return sorted(ok, key=lambda m: m.median_s or math.inf)
 
 
-def default_among_ties_first(
-    ranked: list[Measurement], default: Measurement, usual: Tile, passes: str
-) -> list[Measurement]:
+def default_among_ties_first(ranked: list[Measurement], default: Measurement, passes: str) -> list[Measurement]:
     """The candidates with one moved to the front: among those about as fast as the best, the default, or else the
-    candidate whose tile is nearest to `usual`."""
+    candidate whose tile is nearest to it."""
     close = [m for m in ranked if (m.median_s or math.inf) <= TIE_WITHIN * (ranked[0].median_s or math.inf)]
     if not close:
         return ranked
-    first = min(close, key=lambda m: (m is not default, tile_of(m, passes).distance(usual)))
+    first = min(close, key=lambda m: (m is not default, tile_of(m, passes).distance(tile_of(default, passes))))
     return [first, *(m for m in ranked if m is not first)]
 
 
@@ -172,15 +169,13 @@ def tile_covers(large: Tile, small: Tile) -> bool:
 @dataclass
 class DatasheetOnly:
     """Simulates all candidates from the machine's table, or from its datasheet, which hardly distinguishes tiles: the
-    default stays unless it is slow, and then the tile nearest to the kernel's is chosen."""
+    default stays unless it is slow, and then the nearest tile is chosen."""
 
     simulated: Backend
-    kind: str  # of hardware
 
     def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
         made = list[Measurement]()
         for case in cases:
             made += finals(self.simulated.run([case]))
             yield made[-1]
-        plan = cases[0].plan
-        return default_among_ties_first(by_time(made), made[0], kernels[plan.kernel].default_tile(self.kind), passes)
+        return default_among_ties_first(by_time(made), made[0], passes)

@@ -142,7 +142,7 @@ def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[DeviceGro
 def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> list[Case]:
     """The candidates of the forward pass, or of the backward pass with the default tile, refused or not."""
     with LocalBackends(tuning.request, say, cluster) as backends:
-        place = backends.place
+        place = replace(backends.place, timed=None)
         tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Case]()
         made += bench_cases(tuning.request, place) if tuning.request.every_mesh else []
         for shape, passes, plan, flags in tile_searches(tuning.request, place):
@@ -231,7 +231,7 @@ class TileSearches:
             return RunPlans(self.tuning, measured, self.budget_s)
         simulated = self.backends.simulated(place)
         if self.tuning.only_simulates(place):
-            return DatasheetOnly(simulated, place.target.hardware.kind)
+            return DatasheetOnly(simulated)
         return TimeTiles(self.tuning, simulated, self.budget_s)
 
     def fits(self, first: Case) -> bool:
