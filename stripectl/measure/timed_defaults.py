@@ -23,7 +23,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.simulate.calibration import block_tile_count
 
 SIDES = (0.5, 1, 2, 4)  # times the sides of the usual tile
-SAMPLES = 3  # of each tile, in turns
+SAMPLES = 3  # of each tile, in alternation
 CLEARLY = 1.05  # times as fast as the usual tile, in each sample
 WORTH = 10  # times the work of all blocks that are timed: a workload with less has the usual tile
 

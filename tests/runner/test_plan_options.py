@@ -2,13 +2,13 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from stripectl.api import request_options
-from stripectl.cli.app import main
 from stripectl.core.plan import Plan, parse_mesh, parse_tile
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
@@ -16,6 +16,7 @@ from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
+from tests.support.command import Ended, stripectl
 
 TARGET = "v5p:2x2x1"
 BASE = {"target": TARGET, "seqlen": "64k", "method": "simulated", "passes": "forward"}
@@ -124,17 +125,50 @@ def test_a_part_that_the_scheme_cannot_honour_is_refused(plan: str, why: str) ->
     assert case.status == "refused" and why in (case.reason or "")
 
 
-def test_suites_and_the_library_join_plans_and_options_alike(tmp_path: Path, monkeypatch, capsys) -> None:
+def words_of(asked: dict[str, object]) -> list[str]:
+    return [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+
+
+def bench_line(asked: dict[str, object]) -> Ended:
+    return stripectl("bench", *words_of(asked), "--dry-run", "--quiet")
+
+
+def bench_suite(asked: dict[str, object]) -> Ended:
+    Path("suite.yaml").write_text(json.dumps(asked))
+    return stripectl("bench", "suite.yaml", "--dry-run", "--quiet")
+
+
+def tile_search(asked: dict[str, object]) -> Ended:
+    return stripectl("tune-tiles", *words_of(asked), "--dry-run", "--quiet")
+
+
+def python_call(asked: dict[str, object]) -> Ended:
+    """As `stripectl.bench(...)` reads its keywords."""
+    try:
+        found = plans(request_options({{"pass": "pass_"}.get(name, name): value for name, value in asked.items()}))
+    except BadInput as refusal:
+        return Ended(refusal.exit_code, "", str(refusal))
+    return Ended(0, "\n".join(map(str, found)), "")
+
+
+@pytest.mark.parametrize("route", [bench_line, bench_suite, tile_search, python_call], ids=lambda each: each.__name__)
+def test_every_command_refuses_the_same(route: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    suite = {"target": TARGET, "seqlen": "64k", "pass": "forward", "plan": ["ring/zigzag@ring=4"], "kernel": "splash"}
-    Path("suite.yaml").write_text(json.dumps(suite))
-    words = ["bench", "suite.yaml", "--method", "simulated", "--dry-run", "--quiet"]
-    with pytest.raises(SystemExit, match="0"):
-        main(words)
-    assert "ring/zigzag/splash@ring=4" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        main([*words, "--layout", "striped"])
-    assert "--layout contradicts the plan ring/zigzag@ring=4" in capsys.readouterr().err
-    told = request_options({"plan": "ring/zigzag@ring=4", "layout": "striped"})
-    with pytest.raises(BadInput, match="--layout contradicts"):
-        parse_request(told)
+    for part in PARTS:
+        option = "mesh" if part.option == "meshes" else part.option
+        asked = {"target": TARGET, "seqlen": "64k", "method": "simulated", "pass": "forward", "plan": part.text}
+        plain, same, other = (route({**asked, **rest}) for rest in ({}, {option: part.value}, {option: part.other}))
+        assert plain.returncode == 0 and same == plain, part
+        assert other.returncode == 2 and f"--{option} contradicts the plan {part.text}" in other.stderr, (part, other)
+
+
+def test_a_resumed_run_refuses_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", *words_of({"target": TARGET, "seqlen": "64k", "method": "simulated", "pass": "forward"})]
+    words += ["--plan", "ring/zigzag@ring=4", "-o", "run", "--quiet"]
+    assert stripectl(*words).returncode == 0
+    before = Path("run/run.json").read_text()
+    refused = stripectl(*words, "--resume", "--layout", "striped")
+    assert refused.returncode == 2 and "--layout contradicts the plan ring/zigzag@ring=4" in refused.stderr
+    assert Path("run/run.json").read_text() == before
+    assert stripectl(*words, "--resume", "--layout", "zigzag").returncode == 0

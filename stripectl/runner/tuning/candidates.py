@@ -16,6 +16,7 @@ from stripectl.results.case import Case
 from stripectl.runner.cases import compiling
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
+from stripectl.runner.plan_options import plans_of_text
 from stripectl.runner.request import Request, make_case
 from stripectl.runner.static_facts import why_not_installed, why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
@@ -38,12 +39,14 @@ class TileSearch:
         """The search that the options describe.
 
         Raises:
-            BadInput: an option is wrong, or the length is `max`.
+            BadInput: an option is wrong or contradicts a plan, or the length is `max`.
         """
         if options.finds_max_length:
             raise BadInput("cannot search tiles for --seqlen max because each length has different tiles. Try 256k.")
         tiles = tuple(dict.fromkeys(map(parse_tile, options.tile.split(",")))) if options.tile else ()
         request, count = parse_request(replace(options, tile=None)), options.refine or DEFAULT_COMPILED_TILES
+        for text in options.plans:
+            plans_of_text(text, options)
         return cls(request=request, tiles=tiles, strategy=strategy, refine_count=count)
 
     def only_simulates(self, place: LocalTarget) -> bool:
