@@ -78,9 +78,11 @@ def end_cause(devices: Sequence[DeviceFigures], told: ProfiledPlan, unit: str) -
 
 
 def transfer_label(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
-    """The bytes of a hop, its time, its rate, and the link's rate."""
+    """The bytes of a hop, where they are known (else 0), its time, its rate, and the link's rate."""
+    if not sent_bytes:
+        return f"it takes {duration(transfer_s)}"
     took = f"it moves {nbytes(sent_bytes)} in {duration(transfer_s)}"
-    if not sent_bytes or not transfer_s:
+    if not transfer_s:
         return took
     link = f", a link has {rate(rated, 'B/s')}" if rated else ""
     return f"{took} ({rate(sent_bytes / transfer_s, 'B/s')}{link})"

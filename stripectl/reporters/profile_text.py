@@ -82,7 +82,7 @@ def device_cells(device: DeviceFigures) -> tuple[str, ...]:
 
 
 def axis_cells(axis: AxisFigures) -> tuple[str, ...]:
-    moved = nbytes(axis.sent_bytes), rate(axis.bytes_per_s, "B/s")
+    moved = nbytes(axis.sent_bytes or None), rate(axis.bytes_per_s, "B/s")
     return (axis.axis, *moved, duration(axis.hidden_s), duration(axis.exposed_s), share_text(axis.ratio))
 
 
@@ -92,10 +92,11 @@ def operation_cells(operation: OperationFigures) -> tuple[str, ...]:
 
 
 def hop_cells(hop: HopFigures, devices: Sequence[DeviceFigures]) -> tuple[str, ...]:
-    """The cells of a hop: its duration and its rate on the fastest device, the others on the worst device."""
+    """The cells of a hop: its duration and its rate on the fastest device, the others on the worst device. Bytes are 0
+    where the profile does not say how many are sent."""
     at = hop.worst
     share = f" ({share_text(hop.of_link)} of a link)" if hop.of_link else ""
-    moved = duration(hop.transfer_s), nbytes(hop.sent_bytes), rate(hop.bytes_per_s, "B/s") + share
+    moved = duration(hop.transfer_s), nbytes(hop.sent_bytes or None), rate(hop.bytes_per_s, "B/s") + share
     times = map(duration, (hop.hidden_s[at], hop.exposed_s[at], hop.skew_s[at]))
     which = str(hop.hop), hop.passes, hop.axis, hop.what or hop.opcode, hop.cause or "hidden"
     return (*which, *times, *moved, devices[at].name)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from stripectl.profiling.diagnosis import transfer_label
 from stripectl.profiling.timeline import by_kind, merge_moments, moments
 from stripectl.reporters.profile_text import cause_lines, hop_cells, opening, profile_source, profile_summary
 from stripectl.reporters.terminal.profile import profile_parts
@@ -140,3 +141,12 @@ def test_a_trace_that_no_reader_can_show_is_refused(at: tuple[Any, ...], value: 
     part[last] = value
     with pytest.raises(TypeError):
         read_record(Profile, made)
+
+
+def test_a_hop_whose_bytes_are_unknown_does_not_move_0_bytes() -> None:
+    """As in a profile of NCCL's kernels."""
+    found = profile(hops=[hop(1, [0.25, 0.5], sent_bytes=0)])
+    cells = hop_cells(found.hops[0], found.devices)
+    assert cells[9:11] == ("n/a", "n/a")
+    assert transfer_label(0, 0.5, 1e9) == "it takes 500 ms"
+    assert transfer_label(2**20, 0.5, None) == "it moves 1.00 MiB in 500 ms (2.10 MB/s)"
