@@ -81,9 +81,14 @@ def unmarked_answer(ranking: Ranking, gain: Speedup | None) -> str:
 
 
 def rival_phrase(rival: Measurement, best: Measurement) -> str:
-    """The next plan behind the best; where only the mesh or the softmax layers differ, these alone."""
+    """The next plan behind the best; where only the mesh, the tiles or the softmax layers differ, these alone."""
     if replace(rival.plan, mesh=best.plan.mesh) == best.plan:
         return f"a mesh of {mesh_words(rival.plan)}"
+    tiles = {"tile": best.plan.tile, "backward": best.plan.backward}
+    if rival.plan != best.plan and rival.plan.tile and replace(rival.plan, **tiles) == best.plan:
+        own = rival.plan.backward
+        backward = f" ({tile_words(own)} in the backward pass)" if own else " in both passes" * bool(best.plan.backward)
+        return f"the same plan with tiles of {tile_words(rival.plan.tile)}{backward}"
     if rival.plan.softmax and replace(rival.plan, softmax=best.plan.softmax) == best.plan:
         return softmax_words([rival.plan])
     return plan_phrase(rival, [best, rival])

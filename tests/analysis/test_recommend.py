@@ -558,3 +558,11 @@ def test_a_next_plan_that_differs_in_its_mesh_is_named_by_it() -> None:
     text = plan("zigzag")
     other = clocked("zigzag", 1.6, plan=read_plan(text.replace("@ring=16", "@ring=4,tensor=4")))
     assert recommended(clocked("zigzag", 1.5), other).answer.endswith(": a mesh of ring=4, tensor=4 takes 7% longer.")
+
+
+def test_a_rival_that_differs_in_tiles_alone_is_the_same_plan_with_other_tiles() -> None:
+    best = clocked("zigzag", 1.0, tile=512)
+    own = replace(best, plan=replace(best.plan, backward=parse_plan("ring@tile=256").tile))
+    assert rival_phrase(clocked("zigzag", 1.1), best) == "the same plan with tiles of 1024 x 1024"
+    assert rival_phrase(best, own) == "the same plan with tiles of 512 x 512 in both passes"
+    assert rival_phrase(own, best) == "the same plan with tiles of 512 x 512 (256 x 256 in the backward pass)"
