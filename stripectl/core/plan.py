@@ -12,6 +12,11 @@ the softmax layers theirs (`softmax=all_gather/xla/512x1024`), or also another l
 hidden states then move between layers of the two kinds. `states` says whether linear attention keeps the states that
 shards exchanged for its backward pass, or exchanges them again. `parts` applies to schemes that can gather K/V in
 parts. `validation.why_unsupported` says whether a plan can compute a workload, and if not, why.
+
+The grammar has parts that nothing computes yet (`UNBUILT`): `sliding` and `chunked` for the layers with such a mask, as
+`softmax`; `message`, the form in which latent attention sends keys and values; `offload`, the arrays that wait in the
+host's memory (`offload=inputs+optimizer`); and `expert`, the devices that share experts: an axis of its own
+(`expert=8`), or the devices of other axes (`expert=fsdp+ring`).
 """
 
 import functools
@@ -50,6 +55,10 @@ STATES = ("kept", "recomputed")
 # Options whose value is a word; the first word is the default.
 WORD_OPTIONS = {"remat": REMAT, "zero": ZERO, "states": STATES}
 UNSHARDED = "unsharded"  # in place of a scheme
+LAYER_OPTIONS = ("sliding", "chunked", "softmax")  # options whose value is the computation of some layers
+MESSAGES = ("heads", "latent", "absorbed")
+OFFLOADED = ("inputs", "context", "optimizer", "parameters")
+UNBUILT = ("sliding", "chunked", "message", "offload", "expert")  # parts that are parsed, printed and refused
 TILE_OF_PASS = {"forward": "tile", "backward": "backward"}  # options whose value is a tile
 TILE_OPTIONS = tuple(TILE_OF_PASS.values())
 NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the smallest value
@@ -91,6 +100,7 @@ class Plan:
     backward: Tile | None = None
     parts: int = 1  # the number of parts in which K/V are gathered
     softmax: Softmax | None = None
+    unbuilt: tuple[str, ...] = ()  # parts that nothing computes yet, as texts, in the order of UNBUILT
 
     def __str__(self) -> str:
         one = [(axis, 1) for axis in schemes[self.scheme].axes[:1]] if self.mesh == () else []
@@ -108,6 +118,7 @@ class Plan:
         options += [f"{key}={value}" for key in WORD_OPTIONS if (value := getattr(self, key)) != WORD_OPTIONS[key][0]]
         if self.softmax:
             options.append(f"softmax={self.softmax}")
+        options += self.unbuilt
         names = "/".join(filter(None, [self.scheme, self.layout, self.kernel]))
         return names + ("@" + ",".join(options) if options else "")
 
@@ -245,9 +256,9 @@ def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
     return make_mesh(axes)
 
 
-def parse_softmax(text: str) -> Softmax:
-    """`all_gather/xla/512x1024`; a layout may follow the scheme, and a backward tile the tile; layout, kernel and tiles
-    may be omitted.
+def parse_layers(option: str, text: str) -> Softmax:
+    """The value of an option of LAYER_OPTIONS: `all_gather/xla/512x1024`. A layout may follow the scheme, and a backward
+    tile the tile; layout, kernel and tiles may be omitted.
 
     Raises:
         BadInput: not a scheme and kernel of softmax attention, or too many parts.
@@ -256,7 +267,7 @@ def parse_softmax(text: str) -> Softmax:
     scheme: Scheme = schemes[name]
     layout, kernel = layout_and_kernel(rest)
     if len(rest) > 2 or scheme.sends_states or (kernel and kernels[kernel].attention == "linear"):
-        raise BadInput(f"softmax={text} does not describe softmax layers. Write softmax=all_gather/xla/512x1024.")
+        raise BadInput(f"{option}={text} does not describe softmax layers. Write {option}=all_gather/xla/512x1024.")
     tile, backward = [*map(parse_tile, rest), None, None][:2]
     return Softmax(scheme.name, kernel, tile, backward if backward != tile else None, layout or None)
 
@@ -300,6 +311,7 @@ class PlanParts(TypedDict, total=False):
     backward: Tile
     parts: int
     softmax: Softmax
+    unbuilt: tuple[str, ...]
 
 
 def plan_parts(text: str) -> PlanParts:
@@ -318,15 +330,19 @@ def plan_parts(text: str) -> PlanParts:
         raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
     found = {"scheme": scheme.name, "layout": layout, "kernel": kernel}
     named: dict[str, object] = {name: value for name, value in found.items() if value}
-    axes = dict[str, int]()
+    axes, unbuilt = dict[str, int](), dict[str, str]()
     for option in filter(None, options.split(",")):
         key, value = parse_option(option, text)
-        if key in axes or key in named:
+        if key in (*axes, *named, *unbuilt):
             raise BadInput(f"{option!r} occurs twice in the plan {text!r}.")
         if key in AXES:
             axes[key] = cast(int, value)
+        elif key in UNBUILT:
+            unbuilt[key] = f"{key}={value}"
         else:
             named[key] = value
+    if unbuilt:
+        named["unbuilt"] = tuple(unbuilt[key] for key in UNBUILT if key in unbuilt)
     if axes or not scheme.axes:
         named["mesh"] = make_mesh(axes)
     if named.get("backward") == named.get("tile"):
@@ -341,12 +357,12 @@ def parse_option(option: str, text: str) -> tuple[str, object]:
         BadInput: not an option.
     """
     key, equals, value = option.partition("=")
-    if key in (*TILE_OPTIONS, *WORD_OPTIONS, "softmax"):
+    if key in (*TILE_OPTIONS, *WORD_OPTIONS, *LAYER_OPTIONS, *UNBUILT):
         return key, _option_value(key, value)
     if not equals or not re.fullmatch(r"\d{1,6}", value):
         raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
     if key not in (*AXES, *NUMBER_OPTIONS):
-        known = (*AXES, *TILE_OPTIONS, *NUMBER_OPTIONS, *WORD_OPTIONS, "softmax")
+        known = (*AXES, *TILE_OPTIONS, *NUMBER_OPTIONS, *WORD_OPTIONS, *LAYER_OPTIONS, *UNBUILT)
         raise unknown_name("axis or option in the plan:", key, known)
     if int(value) < NUMBER_OPTIONS.get(key, 0):
         raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBER_OPTIONS[key]}.")
@@ -357,11 +373,25 @@ def _option_value(key: str, text: str) -> Tile | Softmax | str:
     """The value of an option of a plan that is not a number."""
     if key in TILE_OPTIONS:
         return parse_tile(text)
-    if key == "softmax":
-        return parse_softmax(text)
-    if text not in WORD_OPTIONS[key]:
-        raise unknown_name(f"{key} in the plan:", text, WORD_OPTIONS[key])
+    if key in LAYER_OPTIONS:
+        return parse_layers(key, text)
+    if key == "offload":
+        return _parse_set(key, text, OFFLOADED)
+    if key == "expert":
+        return str(int(text)) if re.fullmatch(r"0*[1-9]\d{0,5}", text) else _parse_set(key, text, STORED_AXES)
+    words = MESSAGES if key == "message" else WORD_OPTIONS[key]
+    if text not in words:
+        raise unknown_name(f"{key} in the plan:", text, words)
     return text
+
+
+def _parse_set(key: str, text: str, known: Iterable[str]) -> str:
+    """Names joined by `+`, in the order of the known names."""
+    names = text.split("+")
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"{key} in the plan:", name, known)
+    return "+".join(name for name in known if name in names)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def why_missing(plan: Plan, workload: Workload) -> str | None:
 
 
 def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
-    """Why the layers of a hybrid model cannot be computed together."""
+    """Why the layers of a model cannot be computed together, or a part of the plan not at all."""
+    for part in plan.unbuilt:
+        yield f"{part} is not built yet. Omit it."
     if plan.softmax and len(alike) == 1:
         yield f"softmax=... applies only to models with linear and softmax layers. Omit softmax={plan.softmax}."
     names = [each.plan.scheme for each in alike]

@@ -1,5 +1,6 @@
 """Plans print and parse, and say why they cannot run."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,22 @@ from hypothesis import strategies as st
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts
-from stripectl.core.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan, parse_tile
+from stripectl.core.plan import (
+    AXES,
+    DEFAULT_CHUNK,
+    MESSAGES,
+    OFFLOADED,
+    REMAT,
+    STATES,
+    STORED_AXES,
+    UNBUILT,
+    ZERO,
+    Plan,
+    Softmax,
+    make_mesh,
+    parse_plan,
+    parse_tile,
+)
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
@@ -24,6 +40,31 @@ def tile_of(queries: int, keys: int, parts: int | None) -> Tile:
     return Tile(queries, keys, None) if parts is None else Tile(queries, keys * parts, keys)
 
 
+SOFTMAX = st.builds(
+    Softmax,
+    st.sampled_from(["ring", "ulysses", "all_gather"]),
+    st.sampled_from(["", "xla", "splash"]),
+    st.one_of(st.none(), st.just(Tile(512, 1024))),
+    layout=st.sampled_from([None, *layouts.names()]),
+)
+
+
+def some_of(names: Sequence[str]) -> st.SearchStrategy[str]:
+    """Names joined by `+`, in their order."""
+    chosen = st.sets(st.sampled_from(names), min_size=1)
+    return chosen.map(lambda several: "+".join(name for name in names if name in several))
+
+
+UNBUILT_VALUES = {
+    "sliding": SOFTMAX.map(str),
+    "chunked": SOFTMAX.map(str),
+    "message": st.sampled_from(MESSAGES),
+    "offload": some_of(OFFLOADED),
+    "expert": st.one_of(st.integers(1, 256).map(str), some_of(STORED_AXES)),
+}
+UNBUILT_PARTS = st.fixed_dictionaries({}, optional=UNBUILT_VALUES).map(
+    lambda values: tuple(f"{name}={values[name]}" for name in UNBUILT if name in values)
+)
 TILES = st.builds(tile_of, st.integers(1, 8192), st.integers(1, 8192), st.one_of(st.none(), st.integers(1, 9)))
 
 
@@ -38,6 +79,8 @@ TILES = st.builds(tile_of, st.integers(1, 8192), st.integers(1, 8192), st.one_of
     st.sampled_from(ZERO),
     st.sampled_from(STATES),
     st.one_of(st.none(), TILES),
+    st.one_of(st.none(), SOFTMAX),
+    UNBUILT_PARTS,
 )
 def test_what_is_printed_parses(
     scheme: str,
@@ -50,9 +93,12 @@ def test_what_is_printed_parses(
     zero: str,
     states: str,
     backward: Tile | None,
+    softmax: Softmax | None,
+    unbuilt: tuple[str, ...],
 ) -> None:
     own = None if backward == tile else backward
     plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, zero, states, own)
+    plan = replace(plan, softmax=softmax, unbuilt=unbuilt)
     assert parse_plan(str(plan)) == plan
 
 
@@ -97,6 +143,15 @@ def test_defaults_and_short_forms() -> None:
         "lasp@softmax=ring/chunked",
         "lasp@softmax=ring/xlo",
         "lasp@softmax=ring,softmax=ring",
+        "ring@sliding=ring/xla/more/8/8",
+        "ring@chunked=lasp",
+        "ring@message=",
+        "ring@message=head",
+        "ring@offload=inputs+input",
+        "ring@offload=",
+        "ring@expert=0",
+        "ring@expert=fsdp+tensor",
+        "ring@expert=8,expert=fsdp",
     ],
 )
 def test_garbage_is_refused(text: str) -> None:
@@ -104,9 +159,17 @@ def test_garbage_is_refused(text: str) -> None:
         parse_plan(text)
 
 
+def test_parts_that_nothing_computes_yet_have_one_form() -> None:
+    text = "ring@expert=ring+fsdp,ring=4,offload=parameters+inputs,sliding=ulysses/xla,message=latent"
+    assert str(parse_plan(text)) == (
+        "ring@ring=4,sliding=ulysses/xla,message=latent,offload=inputs+parameters,expert=fsdp+ring"
+    )
+
+
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
+        *((f"ring@{part}", f"{part} is not built yet. Omit it.") for part in ("message=latent", "expert=8")),
         ("ring@ring=16", "needs 16 devices"),
         ("ring@ulysses=2", "has no axis ulysses"),
         ("ring@ring=3", "rows that divide evenly"),

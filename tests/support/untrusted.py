@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from stripectl.cli.compare import parse_percent
 from stripectl.cli.trace import parse_axes
 from stripectl.core.linear_attention import parse_decay, pattern_of
 from stripectl.core.model_config import Model
-from stripectl.core.plan import parse_mesh, parse_plan, parse_softmax, parse_tile
+from stripectl.core.plan import parse_layers, parse_mesh, parse_plan, parse_tile
 from stripectl.core.workload import parse_length, parse_lengths, parse_mask
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
@@ -155,7 +156,8 @@ def strings(text: str) -> None:
             assert plan.devices >= 1 and plan.sequence_devices >= 1 and plan.sequence_scheme
         if target is not None:
             assert parse_target(str(target)) == target and target.devices >= target.hosts >= 1
-        for parse in (parse_mesh, parse_tile, parse_softmax, parse_axes, parse_length, parse_lengths, parse_mask):
+        refused(partial(parse_layers, "softmax"), text)
+        for parse in (parse_mesh, parse_tile, parse_axes, parse_length, parse_lengths, parse_mask):
             refused(parse, text)
         for parse in (parse_duration, parse_percent, parse_turns, pattern_of, parse_selector, parse_claim):
             refused(parse, text)
