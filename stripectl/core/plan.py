@@ -257,8 +257,8 @@ def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def parse_layers(option: str, text: str) -> Softmax:
-    """The value of an option of LAYER_OPTIONS: `all_gather/xla/512x1024`. A layout may follow the scheme, and a backward
-    tile the tile; layout, kernel and tiles may be omitted.
+    """The value of an option of LAYER_OPTIONS: `all_gather/xla/512x1024`. A layout may follow the scheme, and a
+    backward tile the tile; layout, kernel and tiles may be omitted.
 
     Raises:
         BadInput: not a scheme and kernel of softmax attention, or too many parts.
