@@ -231,10 +231,10 @@ def test_the_library_imports_jax_when_it_is_used() -> None:
 
 def test_a_plug_in_that_breaks_is_listed_with_its_reason(monkeypatch, capsys) -> None:
     from stripectl.cli import list
-    from stripectl.util.files import Catalogue
+    from stripectl.util.catalogue import Catalogue
 
-    real = Catalogue.names
-    monkeypatch.setattr(Catalogue, "names", lambda self: [*real(self), "no_such_file"])
+    real = Catalogue.own_names
+    monkeypatch.setattr(Catalogue, "own_names", lambda self: (*real(self), "no_such_file"))
     list.command.main(["schemes"], standalone_mode=False)
     shown = capsys.readouterr().out
     assert "no_such_file cannot be loaded: ModuleNotFoundError" in " ".join(shown.split())

@@ -46,9 +46,10 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
     from stripectl.util.files import profile_names
 
     if kind == "hardware":
-        return [(name, hardware_summary(Hardware.load(name))) for name in hardware_names()]
+        return [(name, hardware_summary(Hardware.load(name)) + origin("hardware", name)) for name in hardware_names()]
     if kind == "models":
-        return [(name, model_summary(Model.load(name))) for name in profile_names("models")]
+        names = profile_names("models")
+        return [(name, model_summary(Model.load(name)) + origin("models", name)) for name in names]
     if kind == "targets":
         return [(name, target_sizes(Hardware.load(name))) for name in hardware_names()]
     every = {"schemes": schemes, "layouts": layouts, "kernels": kernels, "recurrences": recurrences}
@@ -56,12 +57,18 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
     good, broken = catalogue.load()
     found = {name: [f"{catalogue.summary(name)} {each.paper}"] for name, each in good.items()}
     if kind == "schemes":
-        found = {name: [*lines, *scheme_summary(good[name])] for name, lines in found.items()}
+        found = {name: [*lines, *scheme_summary(schemes[name])] for name, lines in found.items()}
     if kind == "kernels":
-        missing = {name: each.why_missing() for name, each in kernels.load()[0].items()}
-        found = {name: [*lines, *filter(None, [missing[name]])] for name, lines in found.items()}
+        found = {name: [*lines, *filter(None, [kernels[name].why_missing()])] for name, lines in found.items()}
     found |= {name: [f"cannot be loaded: {why}"] for name, why in broken.items()}
     return [(name if line == lines[0] else "", line) for name, lines in sorted(found.items()) for line in lines]
+
+
+def origin(part: str, name: str) -> str:
+    """The package that a profile comes from, in brackets; empty for the profiles of stripectl."""
+    from stripectl.util.files import profile_origin
+
+    return f" (from {package})" if (package := profile_origin(part, name)) else ""
 
 
 def scheme_summary(scheme: "Scheme") -> list[str]:

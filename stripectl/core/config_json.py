@@ -17,7 +17,8 @@ from stripectl.core.language_model import family_name, language_model
 from stripectl.core.replacement import Replacement
 from stripectl.core.unknown_family import unknown_family
 from stripectl.errors import BadInput
-from stripectl.util.files import Catalogue, printable, read_bytes
+from stripectl.util.catalogue import Catalogue
+from stripectl.util.files import printable, read_bytes
 from stripectl.util.json import is_list, is_mapping
 
 CONFIG = "config.json"
@@ -107,7 +108,7 @@ class Family(NamedTuple):
     aliases: Mapping[str, str] = {}
 
 
-families = Catalogue("stripectl.core.model_families", "family of models", "family")
+families: Catalogue[Family] = Catalogue("stripectl.core.model_families", "family of models", "family")
 
 
 def read_config(path: Path) -> ModelConfig:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount, count_tiles
-from stripectl.util.files import Catalogue
+from stripectl.util.catalogue import Catalogue
 
 LANES, SUBLANES = 128, 8  # of a TPU's vector registers
 BLOCK_COPIES = 2  # of a block in a core's memory: it is loaded or stored while another tile is computed
@@ -288,7 +288,7 @@ class Kernel:
 
     def load(self) -> ModuleType:
         """The module that computes; imports JAX."""
-        return importlib.import_module(f"stripectl.kernels.{self.name}.kernel")
+        return importlib.import_module(f"{kernels.module(self.name)}.kernel")
 
 
-kernels = Catalogue("stripectl.kernels", "kernel", "about")
+kernels: Catalogue[Kernel] = Catalogue("stripectl.kernels", "kernel", "about")

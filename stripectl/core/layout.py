@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stripectl.util.files import Catalogue
+from stripectl.util.catalogue import Catalogue
 
 UNBOUNDED = 2**30  # no position is larger, and with a row or column added it still fits 32 bits
 Index = Any  # an int, a NumPy array (all shards at once) or a tracer
@@ -137,4 +137,4 @@ class Layout:
         return np.argsort(self.permutation(shards, seq_len))
 
 
-layouts = Catalogue("stripectl.layouts", "layout", "layout")
+layouts: Catalogue[Layout] = Catalogue("stripectl.layouts", "layout", "layout")

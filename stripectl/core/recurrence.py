@@ -15,7 +15,7 @@ maps compose. Gradients of states go the other way by the transposed maps, G -> 
 from dataclasses import dataclass
 from typing import Literal
 
-from stripectl.util.files import Catalogue
+from stripectl.util.catalogue import Catalogue
 
 HEADS_AT_ONCE = 8  # value heads that a kernel computes together: enough to fill a device, few enough for their states
 LOG_GATE, WRITE = "log_gate", "write"  # the arrays of a recurrence besides queries, keys and values
@@ -59,4 +59,4 @@ class Recurrence:
         return 2 + self.delta
 
 
-recurrences = Catalogue("stripectl.core.recurrences", "recurrence", "recurrence")
+recurrences: Catalogue[Recurrence] = Catalogue("stripectl.core.recurrences", "recurrence", "recurrence")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stripectl.core.comm import Array, Comm
-from stripectl.util.files import Catalogue
+from stripectl.util.catalogue import Catalogue
 
 
 def identity(x: Any, *_: Any) -> Any:
@@ -59,5 +59,5 @@ class Scheme:
         return self.layouts[0] if self.layouts else "striped"
 
 
-schemes = Catalogue("stripectl.schemes", "scheme", "scheme")
+schemes: Catalogue[Scheme] = Catalogue("stripectl.schemes", "scheme", "scheme")
 """The schemes, one file each; `stripectl.core.scheme.schemes` finds them by listing this folder."""

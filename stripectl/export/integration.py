@@ -17,7 +17,7 @@ from stripectl.costs.defaults import with_names
 from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Usage
-from stripectl.util.files import Catalogue
+from stripectl.util.catalogue import Catalogue
 
 NEAREST = ("ring", "all_gather", "usp", "ulysses")  # schemes that frameworks have, in the order of the offers
 LAYOUTS = ("zigzag", "contiguous", "striped")
@@ -53,7 +53,7 @@ class Integration:
     version: str = ""
 
 
-integrations = Catalogue("stripectl.export.integrations", "integration", "integration")
+integrations: Catalogue[Integration] = Catalogue("stripectl.export.integrations", "integration", "integration")
 
 
 def usage_of(m: Measurement) -> dict[str, Usage]:

@@ -6,21 +6,20 @@
 import contextlib
 import difflib
 import functools
-import importlib
+import importlib.util
 import itertools
 import math
 import os
-import pkgutil
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from stripectl.errors import BadInput
+from stripectl.util.entry_points import entry_points, origin_of
 
 PACKAGE = Path(__file__).parents[1]
 MAX_YAML_BYTES, MAX_YAML_VALUES, MAX_NUMBER_DIGITS = 2**18, 2**17, 1000
@@ -118,7 +117,7 @@ def load_profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, 
     """A YAML profile by the name of a file in `profiles/FOLDER`, or by the path of a file."""
     known, what = profile_names(folder), f"{kind} profile"
     if name in known:
-        path = data_folder("profiles") / folder / f"{name}.yaml"
+        path = profile_path(folder, name)
         return path, _shipped(path, what)
     if os.sep not in name and not name.endswith((".yaml", ".yml")):
         raise unknown_name(kind, name, known)
@@ -127,61 +126,43 @@ def load_profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, 
 
 @functools.cache
 def _shipped(path: Path, what: str) -> Mapping[str, Any]:
-    """A profile of this package, which does not change while it runs."""
+    """A profile of an installed package, which does not change while it runs."""
     return load_yaml(path, what)
 
 
 @functools.cache
 def profile_names(folder: str) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (data_folder("profiles") / folder).glob("*.yaml")))
+    """The names of the profiles in `profiles/FOLDER` and in the entry points of other packages."""
+    return tuple(sorted({*own_profiles(folder), *entry_points(folder)}))
 
 
 @functools.cache
-def modules_in(folders: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the modules in folders, sorted. They are listed once: a search asks for every plan."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(folders)))
+def own_profiles(folder: str) -> Mapping[str, Path]:
+    """The profiles of stripectl itself, by name."""
+    return {path.stem: path for path in (data_folder("profiles") / folder).glob("*.yaml")}
 
 
-@dataclass(frozen=True)
-class Catalogue:
-    """Plug-ins of a kind, found by listing a package: each module's value named `attribute`. A plug-in that fails to
-    import is kept with its reason, so that `stripectl list` can show it."""
+def profile_origin(folder: str, name: str) -> str:
+    """The package that a profile comes from, with its version; empty for the profiles of stripectl."""
+    return "" if name in own_profiles(folder) else origin_of(entry_points(folder)[name])
 
-    package: str
-    kind: str
-    attribute: str
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def names(self) -> tuple[str, ...]:
-        return modules_in(tuple(importlib.import_module(self.package).__path__))
+def profile_path(folder: str, name: str) -> Path:
+    """The file of a profile. An entry point of another package names the module whose folder has NAME.yaml.
 
-    def load(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """(name -> plug-in, name -> why it is broken)."""
-        broken = {}
-        for name in self.names():
-            if name in self._cache:
-                continue
-            try:
-                module = importlib.import_module(f"{self.package}.{name}")
-                self._cache[name] = getattr(module, self.attribute)
-            except Exception as error:  # a plug-in may be foreign code, and must not break the others
-                broken[name] = f"{type(error).__name__}: {error}"
-        return dict(self._cache), broken
-
-    def summary(self, name: str) -> str:
-        """The first line of a plug-in's docstring, without its name."""
-        text = (importlib.import_module(f"{self.package}.{name}").__doc__ or "").strip().splitlines()
-        return text[0].partition(": ")[2] if text else ""
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._cache:
-            return self._cache[name]
-        good, broken = self.load()
-        if name in broken:
-            raise BadInput(f"the {self.kind} {name!r} cannot be loaded: {broken[name]}")
-        if name not in good:
-            raise unknown_name(self.kind, name, good)
-        return good[name]
+    Raises:
+        BadInput: the module of an entry point is not installed.
+    """
+    if name in own_profiles(folder):
+        return own_profiles(folder)[name]
+    module = entry_points(folder)[name].module
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        spec = None
+    if not spec or not spec.origin:
+        raise BadInput(f"cannot read the profile {name} because its package has no module {module}.")
+    return Path(spec.origin).parent / f"{name}.yaml"
 
 
 def printable(value: Any) -> Any:

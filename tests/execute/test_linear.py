@@ -174,7 +174,7 @@ def test_states_that_are_not_kept_travel_once_more(name: str) -> None:
 def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
     """Where hops take as long as all heads together, none is seen: each has its share beside it."""
     work, plan = planned("lasp", 8, passes="forward")
-    tiles = kernels["chunked"].count_tiles([sequence_sharding(work, plan).bands(0, 0)[0]], plan.tile)
+    tiles = kernels["chunked"].count_tiles([sequence_sharding(work, plan).bands(0, 0)[0]], plan.tiles["forward"])
     share = 8 / 7 * float(TileCost(1.0, 1.0).seconds(tiles, 1))
     hop = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), share, float("inf"), True, FROM_DATASHEET)
     found = simulate(work, plan, hop)

@@ -324,7 +324,7 @@ def test_a_window_is_refused() -> None:
     with pytest.raises(BadInput, match="but no windows"):
         module.forward(x, x, x, state, [MaskBlock(0, 0, 128, 128, -5, 0)], Tile(128, 128))
     workload = SimpleNamespace(window=Window(5, 0))
-    assert "Try --kernel pallas_tpu." in kernels["splash"].why_unsupported(workload, None, "tpu")
+    assert "Try --kernel pallas_tpu." in str(kernels["splash"].why_unsupported(workload, None, "tpu", None))
 
 
 @pytest.mark.parametrize(

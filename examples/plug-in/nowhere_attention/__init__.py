@@ -1,0 +1,1 @@
+"""A scheme, a kernel and a machine for stripectl."""

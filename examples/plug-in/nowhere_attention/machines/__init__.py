@@ -1,0 +1,1 @@
+"""Machines, one YAML file each, named by the entry points."""
