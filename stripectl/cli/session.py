@@ -43,7 +43,7 @@ def run_bench(
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
-    with run_of_command(output) as kept:
+    with run_of_command(output, requests) as kept:
         run, screen = kept.run, console(stderr=output.as_json, wide=output.wide)
         stopped: BaseException | None = None
         try:
@@ -97,7 +97,9 @@ def largest_shown(run: "Run") -> tuple["Run", list[str]]:
 
 
 @contextlib.contextmanager
-def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWriter", None, None]:
+def run_of_command(
+    output: OutputOptions, requests: "Sequence[Request]", by: str = "key"
+) -> Generator["RunWriter", None, None]:
     """The run of this command: a new run, or with --resume the run to continue."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
@@ -108,8 +110,8 @@ def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWrit
     around = environment()
     if cluster := cluster_here():
         around["hosts"] = [each.place for each in cluster.facts]
-    command = shlex.join(["stripectl", *sys.argv[1:]])
-    with open_run(command, around, output.output, resume=output.resume, by=by, warn=show_warning) as kept:
+    command, asked = shlex.join(["stripectl", *sys.argv[1:]]), [each for request in requests for each in request.asked]
+    with open_run(command, around, output.output, asked, resume=output.resume, by=by, warn=show_warning) as kept:
         yield kept
 
 

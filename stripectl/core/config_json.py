@@ -17,8 +17,9 @@ from stripectl.core.language_model import family_name, language_model
 from stripectl.core.replacement import Replacement
 from stripectl.core.unknown_family import unknown_family
 from stripectl.errors import BadInput
-from stripectl.util.files import Catalogue, printable, read_bytes
+from stripectl.util.files import Catalogue, printable
 from stripectl.util.json import is_list, is_mapping
+from stripectl.util.regular_files import read_bytes
 
 CONFIG = "config.json"
 MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # of a size, and of layers, each of which has a mask

@@ -21,12 +21,14 @@ from typing import Any
 import yaml
 
 from stripectl.errors import BadInput
+from stripectl.util.regular_files import read_bytes
 
 PACKAGE = Path(__file__).parents[1]
 MAX_YAML_BYTES, MAX_YAML_VALUES, MAX_NUMBER_DIGITS = 2**18, 2**17, 1000
 # Python errors that PyYAML lets through for values that are not what they look like: `2020-99-99`, `1e`.
 YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
-UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+BIDI = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which text is shown
+UNSHOWN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{BIDI}]")
 INSTEAD = "\ufffd"
 NUMBERS = (int, float, type(None))
 MAX_LINE_CHARACTERS = 600  # characters of a message
@@ -44,20 +46,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return BadInput(f"unknown {kind} {name!r}. {hint}Known: {', '.join(known)}.")
-
-
-def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a file, at most `most` bytes, because a device or a pipe may have no end.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is larger, or its name is not possible.
-    """
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"it is larger than {most >> 10} KiB")
-    return content
 
 
 class PlainYaml(yaml.SafeLoader):
