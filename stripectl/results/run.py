@@ -22,7 +22,7 @@ from stripectl.results import journal
 from stripectl.results.measurement import Measurement, readable
 from stripectl.results.measurement_set import MeasurementSet, with_speedups
 from stripectl.results.recommendation import Recommendation
-from stripectl.results.records import record_json
+from stripectl.results.records import record_json, text
 from stripectl.results.schema import MAX_MEASUREMENTS, MAX_RUN_BYTES, check_size, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
 from stripectl.util.files import printable, write_atomically
@@ -86,10 +86,10 @@ class Run:
         Raises:
             BadInput: the folder cannot be written.
         """
-        write_atomically(folder / FILE, self.text())
+        write_atomically(folder / FILE, self.to_text())
         return folder / FILE
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """The content of the file, one line per measurement."""
         content = self._json_around(())
         lines = ",\n".join(json.dumps(m.to_json()) for m in self.results)
@@ -128,7 +128,7 @@ class Run:
             if not is_small(content["environment"]):
                 raise ValueError("its environment holds a number that is too large")
             return cls(
-                **{name: str(content[name]) for name in ("id", "created", "command")},
+                **{name: text(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": list[Any](), "warnings": list[Any](), **content["environment"]},
                 measurements=[Measurement.from_json(m) for m in content["measurements"]],
                 recommendation=None,

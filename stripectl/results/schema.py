@@ -50,7 +50,7 @@ def parts_of(value: object) -> Iterable[object]:
 
 
 def is_small(value: object) -> bool:
-    """Whether a float can hold every integer in nested data."""
-    if is_mapping(value) or is_list(value):
-        return all(map(is_small, parts_of(value)))
-    return not isinstance(value, int) or abs(value) <= MAX_NUMBER
+    """Whether a float can hold every integer in a mapping or list, and in those inside it."""
+    integers = [each for each in parts_of(value) if isinstance(each, int)]
+    small = not integers or max(map(abs, integers)) <= MAX_NUMBER
+    return small and all(is_small(each) for each in parts_of(value) if is_mapping(each) or is_list(each))

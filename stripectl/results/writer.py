@@ -73,7 +73,7 @@ class RunWriter:
         """
         self.began_s = time.monotonic()
         try:
-            text = self.gathered().text()
+            text = self.gathered().to_text()
             write_atomically(self.folder / FILE, text)
             self.saved = journal.digest(text.encode())
             with contextlib.suppress(OSError):  # its lines do not continue this file
