@@ -36,8 +36,9 @@ from stripectl.runner.request import Request
 from stripectl.runner.tuning import search as tuning
 from stripectl.runner.tuning.candidates import TileSearch
 from stripectl.runner.tuning.successive_halving import STRATEGIES
-from stripectl.util.files import unknown_name, write_atomically
+from stripectl.util.files import unknown_name
 from stripectl.util.json import Json
+from stripectl.util.output import write_output
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import interruptible
 
@@ -133,7 +134,7 @@ def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
     if not runs:
         raise BadInput("a report needs a run. Try stripectl.report(run).")
     found, path = list(map(load_run, runs)), Path(output)
-    write_atomically(path, page.render(found[0]) if len(found) == 1 else page.render_several(found))
+    write_output(path, page.render(found[0]) if len(found) == 1 else page.render_several(found))
     return path
 
 

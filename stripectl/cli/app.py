@@ -37,6 +37,12 @@ class Commands(click.Group):
             raise unknown_name("command", cmd_name, COMMANDS)
         return importlib.import_module(f"stripectl.cli.{cmd_name.replace('-', '_')}").command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        from stripectl.cli.paths import check_current_folder
+
+        check_current_folder()
+        return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])

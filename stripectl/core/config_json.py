@@ -117,7 +117,7 @@ def read_config(path: Path) -> ModelConfig:
     Raises:
         BadInput: the file is unreadable, its family is unknown, or a value is wrong.
     """
-    path = path / CONFIG if path.is_dir() else path
+    path = path / CONFIG if os.path.isdir(path) else path
     language = language_model(path, load_json(path))
     name = family_name(language, families.names())
     if name is None:
@@ -153,5 +153,6 @@ def is_config(path: Path) -> bool:
 
 def config_name(path: Path) -> str:
     """The name of the model in a config.json: its folder's name."""
-    folder = path if path.is_dir() else path.parent
-    return (folder.resolve().name if path.is_dir() or path.name == CONFIG else path.stem) or path.stem
+    is_folder = os.path.isdir(path)
+    folder = path if is_folder else path.parent
+    return (os.path.basename(os.path.realpath(folder)) if is_folder or path.name == CONFIG else path.stem) or path.stem

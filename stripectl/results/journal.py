@@ -17,8 +17,9 @@ from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
 from stripectl.results.schema import MAX_JOURNAL_BYTES, MAX_MEASUREMENTS, check_size, is_shallow
-from stripectl.util.files import cannot_write, printable
+from stripectl.util.files import printable
 from stripectl.util.json import is_mapping
+from stripectl.util.output import cannot_write
 from stripectl.util.regular_files import open_regular, read_bytes
 
 FILE = "run.json.journal"

@@ -12,7 +12,7 @@ import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
 from stripectl.core.linear_attention import PER_HEAD
 from stripectl.core.plan import Plan, read_plan
@@ -109,14 +109,14 @@ def _is_mapping_type(kind: object) -> bool:
     return get_origin(kind) is Mapping
 
 
-def _list_reader(made: "Converter", kind: Any) -> Callable[[object, object], Any]:
+def _list_reader(made: "Converter", kind: Any) -> Callable[[object, object], object]:
     """The reader of a list type: it ends at the first wrong part, and a text is no list of characters, because a file
     of a stranger may have a million of either."""
     parts = get_args(kind)
-    whole: Any = get_origin(kind)
+    whole = cast(Callable[[list[Any]], object], get_origin(kind))
     repeated = whole is list or parts[-1] is Ellipsis
 
-    def read(value: object, _: object) -> Any:
+    def read(value: object, _: object) -> object:
         if not is_sequence(value):
             raise TypeError(f"{reprlib.repr(value)} is not a list")
         if not repeated and len(value) != len(parts):
@@ -127,7 +127,7 @@ def _list_reader(made: "Converter", kind: Any) -> Callable[[object, object], Any
     return read
 
 
-def _mapping_reader(made: "Converter", kind: Any) -> Callable[[object, object], Any]:
+def _mapping_reader(made: "Converter", kind: Any) -> Callable[[object, object], object]:
     """The reader of a mapping type with texts as names; it ends at the first wrong part."""
     _, part = get_args(kind)
 
@@ -152,9 +152,8 @@ def _read_parts(
     except Exception as error:
         from cattrs.errors import IterableValidationError, IterableValidationNote
 
-        note: Any = IterableValidationNote  # its own type says that it takes no place
-        error.add_note(note("", names[len(found)], kind))
-        raise IterableValidationError("", [error], kind) from None
+        error.add_note(IterableValidationNote("", names[len(found)], kind))
+        raise IterableValidationError("", [error], kind) from None  # pyright: ignore[reportCallIssue]
     return found
 
 

@@ -25,8 +25,9 @@ from stripectl.results.recommendation import Recommendation
 from stripectl.results.records import record_json, text
 from stripectl.results.schema import MAX_MEASUREMENTS, MAX_RUN_BYTES, check_size, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
-from stripectl.util.files import printable, write_atomically
+from stripectl.util.files import printable
 from stripectl.util.json import Json, JsonObject, is_list, is_mapping
+from stripectl.util.output import write_atomically
 from stripectl.util.regular_files import is_regular, read_bytes
 
 SCHEMA, VERSION = "stripectl.run/", 2

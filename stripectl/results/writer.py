@@ -18,7 +18,7 @@ from stripectl.results.backend import DevicesFound, Event, Final, Notice, Partia
 from stripectl.results.journal import MeasurementIndex
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import FILE, Run
-from stripectl.util.files import write_atomically
+from stripectl.util.output import write_atomically
 
 SAVE_EVERY_S = 1.0  # at most, for simulated results: simulating again takes less time than writing a long run
 SLOW_S, SHARE = 0.25, 0.1  # slower writing gets this share of the time

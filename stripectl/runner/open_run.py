@@ -17,8 +17,8 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import FILE, Run, newest_run
 from stripectl.results.writer import RunWriter
 from stripectl.runner.options import REPORT, RUNS
-from stripectl.util.files import remove_leftovers
 from stripectl.util.json import JsonObject
+from stripectl.util.output import remove_leftovers
 from stripectl.workers.hosts import LOST
 
 

@@ -26,7 +26,7 @@ from stripectl.results.lock import writing_in
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
-from stripectl.util.files import write_atomically
+from stripectl.util.output import write_atomically
 from tests.cli.test_cli import ON_PAPER, run
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
@@ -361,7 +361,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from tests.results.test_keeping import empty, made, told
 from stripectl.results import writer as keeping
-from stripectl.util.files import remove_leftovers
+from stripectl.util.output import remove_leftovers
 from stripectl.results.run import Run
 
 seed, kills = int(sys.argv[1]), int(sys.argv[2])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stripectl.errors import BadInput
+from stripectl.profiling.profiler import FOLDER, Tracer
 from stripectl.results import journal
 from stripectl.results.lock import FILE as LOCK
 from stripectl.results.run import Run
@@ -87,6 +88,17 @@ def test_a_second_name_of_another_file_is_not_written(saved: str, capsys) -> Non
         journal.append(Path("run"), saved, "key", made(1, 1.0))
     assert run(*COMMAND, "--resume") == 2 and "it has a second name" in capsys.readouterr().err
     assert Path("theirs").read_text() == THEIRS
+
+
+@pytest.mark.parametrize("name", [FOLDER, f"{FOLDER}/plan"])
+def test_a_profile_is_not_written_through_a_link(name: str) -> None:
+    Path("elsewhere/plan").mkdir(parents=True)
+    Path("elsewhere/plan/theirs").write_text(THEIRS)
+    Path("run", name).parent.mkdir(exist_ok=True)
+    Path("run", name).symlink_to(Path("elsewhere", "plan" if "/" in name else "").absolute())
+    with Tracer(Path("run")) as tracer, pytest.raises(BadInput, match="because it is a link"):
+        tracer.capture(tracer.reader, "0", Path("run", FOLDER, "plan").absolute(), 1.0)
+    assert [path.name for path in Path("elsewhere/plan").iterdir()] == ["theirs"]
 
 
 def test_lines_for_another_file_change_nothing(saved: str) -> None:

@@ -39,8 +39,9 @@ from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.terminal import tables
 from stripectl.results.labels import METHOD_WORDS
 from stripectl.results.run import Run
-from stripectl.util.files import data_folder, utf8, write_atomically
+from stripectl.util.files import data_folder, utf8
 from stripectl.util.json import JsonObject
+from stripectl.util.output import write_atomically
 from stripectl.util.progress import Say, quiet
 
 DRAWINGS = {
