@@ -27,7 +27,7 @@ from stripectl.results.environment import version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.request import Request
-from stripectl.util.files import write_atomically
+from stripectl.util.output import write_atomically
 from stripectl.util.units import duration, nbytes
 
 TARGETS = ("v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1")  # of eight devices each

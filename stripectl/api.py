@@ -36,8 +36,9 @@ from stripectl.runner.request import Request
 from stripectl.runner.tuning import search as tuning
 from stripectl.runner.tuning.candidates import TileSearch
 from stripectl.runner.tuning.successive_halving import STRATEGIES
-from stripectl.util.files import unknown_name, write_atomically
+from stripectl.util.files import unknown_name
 from stripectl.util.json import Json
+from stripectl.util.output import write_output
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import interruptible
 
@@ -60,7 +61,10 @@ def bench(*, output: str | Path | None = None, resume: bool = False, progress: b
         Missing: the devices, or the compiler, are not available here.
     """
     request = parse_request(request_options(options))
-    with run_of_function("stripectl.bench", options, output, resume) as kept, progress_display(progress) as say:
+    with (
+        run_of_function("stripectl.bench", options, output, request, resume) as kept,
+        progress_display(progress) as say,
+    ):
         collect(kept, benching.bench(with_previous(request, kept), say))
     return with_recommendation(kept)
 
@@ -84,7 +88,7 @@ def tune_tiles(
         raise BadInput(f"{strategy!r} is not a strategy. Try {' or '.join(STRATEGIES)}.")
     search = TileSearch.of(request_options(options), strategy)
     with (
-        run_of_function("stripectl.tune_tiles", options, output, resume, by="identity") as kept,
+        run_of_function("stripectl.tune_tiles", options, output, search.request, resume, by="identity") as kept,
         progress_display(progress) as say,
     ):
         collect(kept, tuning.tune(replace(search, request=with_previous(search.request, kept)), say))
@@ -103,7 +107,7 @@ def trace(
     """
     request = parse_trace(request_options(options), str(plan))
     with (
-        run_of_function("stripectl.trace", {"plan": str(plan), **options}, output) as kept,
+        run_of_function("stripectl.trace", {"plan": str(plan), **options}, output, request) as kept,
         progress_display(progress) as say,
     ):
         sampling = replace(request.sampling, profile_folder=kept.folder, profile_steps=steps)
@@ -130,7 +134,7 @@ def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
     if not runs:
         raise BadInput("a report needs a run. Try stripectl.report(run).")
     found, path = list(map(load_run, runs)), Path(output)
-    write_atomically(path, page.render(found[0]) if len(found) == 1 else page.render_several(found))
+    write_output(path, page.render(found[0]) if len(found) == 1 else page.render_several(found))
     return path
 
 
@@ -176,7 +180,12 @@ def _as_typed(name: str, value: Any) -> Any:
 
 @contextlib.contextmanager
 def run_of_function(
-    name: str, told: Mapping[str, object], output: str | Path | None, resume: bool = False, by: str = "key"
+    name: str,
+    told: Mapping[str, object],
+    output: str | Path | None,
+    request: Request,
+    resume: bool = False,
+    by: str = "key",
 ) -> Generator[RunWriter, None, None]:
     """The run that a function makes or continues, in its folder or in a temporary folder."""
     if resume and output is None:
@@ -184,7 +193,8 @@ def run_of_function(
     arguments = ", ".join(f"{key}={value!r}" for key, value in told.items() if value is not None)
     with contextlib.ExitStack() as stack:
         folder = Path(output or stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-run-")))
-        kept = stack.enter_context(open_run(f"{name}({arguments})", environment(), folder, resume=resume, by=by))
+        command = f"{name}({arguments})"
+        kept = stack.enter_context(open_run(command, environment(), folder, request.asked, resume=resume, by=by))
         try:
             yield kept
         finally:

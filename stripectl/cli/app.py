@@ -1,13 +1,16 @@
 """The command line: a group of commands, one file each, and the only place where an error becomes a line and a code."""
 
+import errno
 import importlib
-import os
 import sys
 from typing import Any
 
 import click
 
-from stripectl.errors import StripectlError
+from stripectl.cli.standard_streams import guard_streams
+from stripectl.errors import BadInput, StripectlError
+
+GONE = 141  # the exit code where the reader of a pipe has gone
 
 COMMANDS = (
     "bench",
@@ -36,6 +39,12 @@ class Commands(click.Group):
 
             raise unknown_name("command", cmd_name, COMMANDS)
         return importlib.import_module(f"stripectl.cli.{cmd_name.replace('-', '_')}").command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from stripectl.cli.paths import check_current_folder
+
+        check_current_folder()
+        return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -69,11 +78,23 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console command. Exit codes: 0 done, 1 a plan failed, 2 bad input, 3 a component or device is missing, 4
-    wrong numbers, 130 interrupted."""
+    """The console command. Exit codes: 0 done, 1 a plan failed, 2 bad input or output that cannot be written, 3 a
+    component or device is missing, 4 wrong numbers, 130 interrupted, 141 the reader of a pipe has gone."""
+    stdout = guard_streams()
+    code = run_command(arguments)
+    sys.stdout.flush()
+    if stdout and stdout.error:
+        if stdout.error.errno == errno.EPIPE:
+            sys.exit(GONE)
+        show_error(f"cannot write to stdout because {stdout.error.strerror}. Try another place for it.")
+        sys.exit(code or BadInput.exit_code)
+    sys.exit(code)
+
+
+def run_command(arguments: list[str] | None) -> int:
+    """Run a command and return its exit code."""
     try:
         result: Any = group.main(arguments, prog_name="stripectl", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.Exit as done:
         result = done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -89,10 +110,9 @@ def main(arguments: list[str] | None = None) -> None:
         result = error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort) as error:
         result = after_interrupt(error)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing must be flushed into its pipe
-        result = 141
-    sys.exit(result if isinstance(result, int) else 0)
+    except BrokenPipeError:  # of an option's own file
+        result = GONE
+    return result if isinstance(result, int) else 0
 
 
 def after_interrupt(error: BaseException) -> int:

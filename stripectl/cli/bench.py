@@ -8,11 +8,12 @@ import click
 from stripectl.cli import options, session
 from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here, on_every_host
+from stripectl.cli.paths import PATH
 from stripectl.cli.suite import suite_runs
 
 
 @click.command("bench")
-@click.argument("suite", required=False, type=click.Path(path_type=Path))
+@click.argument("suite", required=False, type=PATH)
 @options.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
 @click.option("--refine", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and analyse it.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stripectl.cli.paths import PATH
 from stripectl.runner.options import RUNS
 from stripectl.statistics.verdict import ClaimVerdict
 
@@ -18,13 +19,13 @@ STYLES = {ClaimVerdict.FAIL: "red", ClaimVerdict.INCONCLUSIVE: "yellow"}
 
 
 @click.command("check")
-@click.argument("claims", type=click.Path(path_type=Path))
-@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("claims", type=PATH)
+@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=PATH)
 @click.option("--strict", is_flag=True, help="Treat inconclusive claims as failures.")
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML.")
+@click.option("--junit", type=PATH, metavar="FILE", help="Write the verdicts as JUnit XML.")
 @click.option(
     "--markdown",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Write the verdicts as Markdown for a pull request.",
 )
@@ -49,7 +50,7 @@ def command(
     from stripectl.reporters import claims as verdicts
     from stripectl.reporters.ci import step_summary, write_junit
     from stripectl.results.run import Run, newest_run
-    from stripectl.util.files import write_atomically
+    from stripectl.util.output import write_output
 
     asked = load_claims(claims)
     found = [(str(path), Run.load(path)) for path in runs or (newest_run(RUNS),)]
@@ -60,7 +61,7 @@ def command(
             junit, f"stripectl check {claims}", verdicts.claim_cases(claims.name, judged, strict), claimed_runs(found)
         )
     if markdown:
-        write_atomically(markdown, text)
+        write_output(markdown, text)
     if as_json:
         click.echo(json.dumps(verdicts.claims_json(asked.about, judged, strict), indent=1))
     show_verdicts(judged, stderr=as_json)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stripectl.cli.command_options import CommandOptions
+from stripectl.cli.paths import PATH
 from stripectl.errors import BadInput
 
 if TYPE_CHECKING:
     from stripectl.reporters.comparison import ComparisonTable
     from stripectl.results.measurement import Measurement
 
-FILE = click.Path(path_type=Path, dir_okay=False)
 DEFAULT_MAX_REGRESSION = {"times": "5%", "schedule": "0%"}
 MAX_SCREEN_ROWS = 1000  # rows on a screen
 
@@ -41,8 +41,8 @@ def parse_percent(text: str) -> float:
 
 
 @click.command("compare")
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("base", type=PATH)
+@click.argument("new", type=PATH)
 @click.option(
     "--max-regression", metavar="SHARE", help="Largest acceptable regression. [default: 5%; with schedules 0%]"
 )
@@ -55,10 +55,10 @@ def parse_percent(text: str) -> float:
     help="Compare times, or the compiler's schedules of compiled plans, which are exact and need no device.",
 )
 @click.option("--allow-different", is_flag=True, help="Compare times even if the environments differ.")
-@click.option("--junit", type=FILE, metavar="FILE", help="Write the verdicts as JUnit XML.")
-@click.option("--markdown", type=FILE, metavar="FILE", help="Write the table as markdown.")
-@click.option("--github-benchmark", type=FILE, metavar="FILE", help="Write NEW's times for github-action-benchmark.")
-@click.option("--bencher", type=FILE, metavar="FILE", help="Write NEW's times as Bencher Metric Format.")
+@click.option("--junit", type=PATH, metavar="FILE", help="Write the verdicts as JUnit XML.")
+@click.option("--markdown", type=PATH, metavar="FILE", help="Write the table as markdown.")
+@click.option("--github-benchmark", type=PATH, metavar="FILE", help="Write NEW's times for github-action-benchmark.")
+@click.option("--bencher", type=PATH, metavar="FILE", help="Write NEW's times as Bencher Metric Format.")
 def command(
     base: Path, new: Path, max_regression: str | None, subject: str, allow_different: bool, **given: Any
 ) -> int:
@@ -115,13 +115,13 @@ def show_comparison(found: "ComparisonTable") -> None:
 def write_files(found: "ComparisonTable", measurements: "Sequence[Measurement]", files: FileOptions) -> None:
     """Write the requested files, and the summary of a step of GitHub Actions."""
     from stripectl.reporters import ci
-    from stripectl.util.files import write_atomically
+    from stripectl.util.output import write_output
 
     text = found.markdown()
     if files.junit:
         ci.write_junit(files.junit, "stripectl compare", found.cases, found.properties)
     if files.markdown:
-        write_atomically(files.markdown, text)
+        write_output(files.markdown, text)
     if files.github_benchmark:
         ci.write_github_benchmark(files.github_benchmark, measurements)
     if files.bencher:

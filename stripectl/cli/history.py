@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stripectl.cli.command_options import CommandOptions
+from stripectl.cli.paths import PATH
 from stripectl.errors import BadInput
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class SeriesOptions(CommandOptions):
 
 
 @click.command("history")
-@click.argument("folder", metavar="[DIR]", required=False, envvar="STRIPECTL_HISTORY", type=click.Path(path_type=Path))
-@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, envvar="STRIPECTL_HISTORY", type=PATH)
+@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=PATH)
 @click.option("--add", is_flag=True, help="Add runs from elsewhere; a run that is already there is replaced.")
 @click.option("--metric", type=click.Choice(METRICS), default="time", show_default=True, help="The figure to follow.")
 @click.option("--plan", metavar="TEXT", help="Only plans that contain this text; a few plans get one row per run.")

@@ -2,11 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
+from stripectl.cli.paths import PATH
 from stripectl.results.schema import MAX_SAMPLES
 from stripectl.runner.options import (
     DEFAULT_BATCH,
@@ -180,12 +180,12 @@ OUTPUT = (
     click.option(
         "-o",
         "--output",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Folder for run.json and report. [default: stripectl-runs/ID]",
     ),
     click.option(
         "--history",
-        type=click.Path(path_type=Path),
+        type=PATH,
         metavar="DIR",
         envvar="STRIPECTL_HISTORY",
         show_envvar=True,

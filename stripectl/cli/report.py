@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stripectl.cli.paths import PATH
 from stripectl.errors import BadInput
 from stripectl.runner.options import RUNS
 
@@ -20,18 +21,18 @@ FORMATS = ("html", "md", "json")
 
 
 @click.command("report")
-@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=PATH)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="html", show_default=True, help="Output format.")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="[default: html next to the run; md and json on stdout]",
 )
 @click.option(
     "--history",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     envvar="STRIPECTL_HISTORY",
     show_envvar=True,
@@ -58,13 +59,13 @@ def command(
     """
     from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.results.run import Run, file_of, newest_run
-    from stripectl.util.files import write_atomically
+    from stripectl.util.output import own_descriptor, write_output
 
     sources = list(map(file_of, runs or (newest_run(RUNS),)))
     found = [Run.load(path) for path in sources]
     path = output or page_path(sources)
     to_stdout = form != "html" and output is None
-    if not to_stdout and path.resolve() in [source.resolve() for source in sources]:
+    if not to_stdout and os.path.realpath(path) in map(os.path.realpath, sources):
         raise BadInput(f"the report would replace the run {path}. Name another file with -o.")
     past = history_of(found, form, history)
     with ProgressDisplay(quiet) as reporter:
@@ -72,9 +73,10 @@ def command(
     if to_stdout:
         click.echo(text, nl=False)
         return
-    write_atomically(path, text)
-    click.echo(click.format_filename(path))
-    if form == "html" and not no_open and sys.stdout.isatty() and has_desktop():
+    write_output(path, text)
+    if own_descriptor(path) is None:
+        click.echo(click.format_filename(path))
+    if form == "html" and not no_open and sys.stdout.isatty() and has_desktop() and path.is_file():
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())

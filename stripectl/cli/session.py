@@ -43,7 +43,7 @@ def run_bench(
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
-    with run_of_command(output) as kept:
+    with run_of_command(output, requests) as kept:
         run, screen = kept.run, console(stderr=output.as_json, wide=output.wide)
         stopped: BaseException | None = None
         try:
@@ -97,7 +97,9 @@ def largest_shown(run: "Run") -> tuple["Run", list[str]]:
 
 
 @contextlib.contextmanager
-def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWriter", None, None]:
+def run_of_command(
+    output: OutputOptions, requests: "Sequence[Request]", by: str = "key"
+) -> Generator["RunWriter", None, None]:
     """The run of this command: a new run, or with --resume the run to continue."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
@@ -108,8 +110,8 @@ def run_of_command(output: OutputOptions, by: str = "key") -> Generator["RunWrit
     around = environment()
     if cluster := cluster_here():
         around["hosts"] = [each.place for each in cluster.facts]
-    command = shlex.join(["stripectl", *sys.argv[1:]])
-    with open_run(command, around, output.output, resume=output.resume, by=by, warn=show_warning) as kept:
+    command, asked = shlex.join(["stripectl", *sys.argv[1:]]), [each for request in requests for each in request.asked]
+    with open_run(command, around, output.output, asked, resume=output.resume, by=by, warn=show_warning) as kept:
         yield kept
 
 
@@ -138,7 +140,7 @@ def finish(
     found = run.recommendation = recommend(run)
     if found and cluster:
         cluster.recommended = str(found.plan)
-    unsaved = [kept.rescue()]
+    unsaved = [error] if (error := kept.rescue()) else []
     if output.as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
     if found:
@@ -149,27 +151,32 @@ def finish(
     show_traces(run, kept.folder, screen)
     for warning in (*map(str, run.environment["warnings"]), *noise_warnings(run.measurements)):
         screen.print(f"warning {warning}", markup=False)
-    unsaved.append(write_outputs(run, kept.folder, output, screen))
-    for error in filter(None, unsaved):
+    unsaved += write_outputs(run, kept.folder, output, screen)
+    for error in unsaved:
         raise error
 
 
-def write_outputs(run: "Run", folder: Path, output: OutputOptions, screen: "Console") -> BadInput | None:
-    """Write the report, add the run to its history, and print where the files are. Returns the error of a file that
+def write_outputs(run: "Run", folder: Path, output: OutputOptions, screen: "Console") -> list[BadInput]:
+    """Write the report, add the run to its history, and print where the files are. Returns the errors of files that
     could not be written."""
     from stripectl.reporters.html.page import write_report
     from stripectl.reporters.terminal.screen import ProgressDisplay, path_text
     from stripectl.results.history import History
     from stripectl.results.run import FILE
 
-    page, history, unsaved = folder / REPORT, History(output.history) if output.history else None, None
+    page, history, unsaved = folder / REPORT, History(output.history) if output.history else None, list[BadInput]()
+    past = None
     try:
-        with ProgressDisplay(output.quiet) as reporter:
-            write_report(run, page, reporter.say, history.before(run) if history else None)
+        past = history.before(run) if history else None
         if history:
             history.add(run)
     except BadInput as error:
-        unsaved = error
+        unsaved.append(error)
+    try:
+        with ProgressDisplay(output.quiet) as reporter:
+            write_report(run, page, reporter.say, past)
+    except BadInput as error:
+        unsaved.append(error)
     kept_at = [("run", folder / FILE), ("report", page), *([("history", history.path)] if history else [])]
     for name, path in kept_at:
         screen.print(f"{name:8}", path_text(path, screen) if path.exists() else "not written", sep="", markup=False)

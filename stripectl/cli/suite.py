@@ -35,13 +35,15 @@ def suite_runs(path: Path) -> list[RequestOptions]:
     """
     content, context = load_yaml(path, "suite"), click.get_current_context()
     alone = {key: value for key, value in content.items() if key not in SUITE_KEYS}
-    given, listed = content.get("given") or dict[str, Any](), content.get("runs") or [dict[str, Any]()]
+    given, listed = content.get("given") or dict[str, Any](), content.get("runs", [dict[str, Any]()])
     if not is_mapping(given) or not is_list(listed) or not all(map(is_mapping, listed)):
         raise BadInput(
             f"{path} is not a suite. Write `given:` as a mapping of options, and `runs:` as a list of mappings."
         )
     if len(listed) > MAX_RUNS:
         raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MAX_RUNS:,}. Try several files.")
+    if not any({**alone, **given, **run} for run in listed):
+        raise BadInput(f"the suite {path} has no run. Write options, or `runs:` as a list of mappings of options.")
     said = {
         name: value
         for name, value in context.params.items()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stripectl.cli import options
+from stripectl.cli.paths import PATH
 
 if TYPE_CHECKING:
     from stripectl.core.model_config import Model
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 )
 @click.option("--model", default="1b", show_default=True, help="Model whose heads share keys and values.")
 @click.option("--measure", is_flag=True, help="Measure link and matmul rates, and save them as a profile.")
-@click.option("--save", type=click.Path(path_type=Path), default="stripectl-hardware.yaml", show_default=True)
+@click.option("--save", type=PATH, default="stripectl-hardware.yaml", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every device and every hop.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bool, quiet: bool, **given: Any) -> None:

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from stripectl.cli import options, session
 from stripectl.cli.command_options import CommandOptions, OutputOptions
 from stripectl.cli.multihost import on_every_host
+from stripectl.cli.paths import PATH
 from stripectl.errors import BadInput
 
 MAX_DEVICES = 2**17  # of the largest target
@@ -39,7 +40,7 @@ READING = {each.name for each in fields(ReadOptions)}
 @click.option("--steps", type=click.IntRange(1, 100), default=3, show_default=True, help="Steps in the profile.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs before the profile.")
 @click.option("--resume", is_flag=True, help="Add the profile to the run in --output.")
-@click.option("--read", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile, and run nothing.")
+@click.option("--read", type=PATH, metavar="PATH", help="Read this profile, and run nothing.")
 @click.option("--mesh", metavar="MESH", help="Mesh of the program in --read, to name its axes: ring=8,tensor=2.")
 @on_every_host
 def command(plan: str | None, steps: int, **given: Any) -> int:

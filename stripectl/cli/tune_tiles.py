@@ -55,7 +55,8 @@ def command(strategy: str, dry_run: bool, **given: Any) -> int:
     from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.tuning.search import dry_run_tuning
 
-    tuning, output = parse_tuning(RequestOptions.of(given), strategy), OutputOptions.of(given)
+    output = OutputOptions.of(given)
+    tuning = parse_tuning(RequestOptions.of(given), strategy, output)
     session.note_replaced_parts(workload.model for workload in tuning.request.workloads)
     if dry_run:
         with ProgressDisplay(output.quiet) as reporter:
@@ -65,12 +66,24 @@ def command(strategy: str, dry_run: bool, **given: Any) -> int:
     return search_and_show(output, tuning)
 
 
-def parse_tuning(asked: RequestOptions, strategy: str) -> "TileSearch":
-    """The requested search; by default with the workload of the newest run, if any."""
+def parse_tuning(asked: RequestOptions, strategy: str, output: OutputOptions) -> "TileSearch":
+    """The requested search; by default with the workload of the run that it resumes, or of the newest run, if any."""
     from stripectl.runner.tuning.candidates import TileSearch
 
     tuning = TileSearch.of(asked, strategy)
-    return tuning if asked.has_workload else replace(tuning, request=with_newest_workload(tuning.request))
+    if asked.has_workload:
+        return tuning
+    defaults = with_resumed_workload(tuning.request, output) if output.resume else with_newest_workload(tuning.request)
+    return replace(tuning, request=defaults)
+
+
+def with_resumed_workload(request: "Request", output: OutputOptions) -> "Request":
+    """The request for the workloads that the run to resume was asked for."""
+    from stripectl.results.run import Run
+    from stripectl.runner.open_run import resumed_folder
+
+    known = [each["workload"] for each in Run.load(resumed_folder(output.output)).asked]
+    return request.with_asked(known) if known else with_newest_workload(request)
 
 
 def with_newest_workload(request: "Request") -> "Request":
@@ -101,7 +114,8 @@ def search_and_show(output: OutputOptions, tuning: "TileSearch") -> int:
     from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=output.as_json, wide=output.wide), list[str]()
-    with session.run_of_command(output, by="identity") as kept:  # the last result of each candidate, by any method
+    last = "identity"  # of each candidate, the last result by any method
+    with session.run_of_command(output, [tuning.request], by=last) as kept:
         run = kept.run
         tuning = replace(tuning, request=replace(tuning.request, previous=tuple(run.measurements)))
         stopped: BaseException | None = None

@@ -18,8 +18,9 @@ from stripectl.core.replacement import Replacement
 from stripectl.core.unknown_family import unknown_family
 from stripectl.errors import BadInput
 from stripectl.util.catalogue import Catalogue
-from stripectl.util.files import printable, read_bytes
+from stripectl.util.files import printable
 from stripectl.util.json import is_list, is_mapping
+from stripectl.util.regular_files import read_bytes
 
 CONFIG = "config.json"
 MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # of a size, and of layers, each of which has a mask
@@ -117,7 +118,7 @@ def read_config(path: Path) -> ModelConfig:
     Raises:
         BadInput: the file is unreadable, its family is unknown, or a value is wrong.
     """
-    path = path / CONFIG if path.is_dir() else path
+    path = path / CONFIG if os.path.isdir(path) else path
     language = language_model(path, load_json(path))
     name = family_name(language, families.names())
     if name is None:
@@ -153,5 +154,6 @@ def is_config(path: Path) -> bool:
 
 def config_name(path: Path) -> str:
     """The name of the model in a config.json: its folder's name."""
-    folder = path if path.is_dir() else path.parent
-    return (folder.resolve().name if path.is_dir() or path.name == CONFIG else path.stem) or path.stem
+    is_folder = os.path.isdir(path)
+    folder = path if is_folder else path.parent
+    return (os.path.basename(os.path.realpath(folder)) if is_folder or path.name == CONFIG else path.stem) or path.stem

@@ -14,7 +14,7 @@ from stripectl.core.workload import DTYPES
 from stripectl.errors import Missing
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.measure.device_pool import DevicePool, LocalTarget
-from stripectl.util.files import write_atomically
+from stripectl.util.output import write_output
 
 
 def measured_profile(place: LocalTarget, devices: DevicePool, path: Path) -> Hardware:
@@ -53,5 +53,5 @@ def save_profile(base: Hardware, measured: dict[str, float], path: Path) -> Hard
     figures = {name: {"value": value, "source": sources[name]} for name, value in values.items()}
     based_on = base.tables_of if base.tables_of in hardware_names() else ""
     content = base.fields() | {"based_on": based_on, "figures": figures}
-    write_atomically(path, yaml.safe_dump(content, sort_keys=False))
+    write_output(path, yaml.safe_dump(content, sort_keys=False))
     return Hardware.load(str(path))

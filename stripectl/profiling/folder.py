@@ -32,9 +32,10 @@ def profile_files(path: Path) -> list[Path]:
     """
     if os.path.isfile(path):
         return [path]
-    found = list(path.rglob(f"*{SUFFIX}"))
+    found = list(filter(os.path.isfile, path.rglob(f"*{SUFFIX}")))
     if not found:
-        what = f"{path} holds no profile (*{SUFFIX})" if os.path.isdir(path) else f"{path} does not exist"
+        there = "is not a file or folder" if os.path.exists(path) else "does not exist"
+        what = f"{path} holds no profile (*{SUFFIX})" if os.path.isdir(path) else f"{path} {there}"
         raise BadInput(f"{what}. Name an {SUFFIX} file, or the folder given to jax.profiler.trace.")
     newest = max(found, key=lambda file: (file.stat().st_mtime_ns, file)).parent
     return sorted((file for file in found if file.parent == newest), key=lambda file: in_order(file.name))

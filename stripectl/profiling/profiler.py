@@ -83,6 +83,9 @@ class Tracer:
 
     def capture(self, devices: WorkerGroup, key: str, folder: Path, limit_s: float) -> None:
         """Write a profile of a prepared plan to a folder: processes that see it write, the others send theirs."""
+        for each in (folder.parent, folder):
+            if each.is_symlink():
+                raise BadInput(f"cannot write in {each} because it is a link")
         shutil.rmtree(folder, ignore_errors=True)  # remains of a killed run
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".") as mark:

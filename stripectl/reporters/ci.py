@@ -16,7 +16,8 @@ from xml.etree import ElementTree as xml
 
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
-from stripectl.util.files import utf8, write_atomically
+from stripectl.util.files import utf8
+from stripectl.util.output import write_output
 from stripectl.util.units import rate
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
@@ -62,7 +63,7 @@ def write_junit(path: Path, suite_name: str, cases: Sequence[JUnitCase], propert
         time = f"{case.time_s or 0.0:.6f}"
         _tell(xml.SubElement(suite, "testcase", _attributes(name=name, classname=group, time=time)), case)
     xml.indent(root)
-    write_atomically(path, f'<?xml version="1.0" encoding="UTF-8"?>\n{xml.tostring(root, encoding="unicode")}\n')
+    write_output(path, f'<?xml version="1.0" encoding="UTF-8"?>\n{xml.tostring(root, encoding="unicode")}\n')
 
 
 def _tell(element: xml.Element, case: JUnitCase) -> None:
@@ -128,7 +129,7 @@ def write_github_benchmark(path: Path, measurements: Iterable[Measurement]) -> N
         {"name": name, "unit": "s", "value": m.median_s, **_range(m), "extra": _extra(m)}
         for name, m in timed_by_name(measurements).items()
     ]
-    write_atomically(path, json.dumps(entries, indent=1) + "\n")
+    write_output(path, json.dumps(entries, indent=1) + "\n")
 
 
 def _range(m: Measurement) -> dict[str, str]:
@@ -149,7 +150,7 @@ def write_bencher(path: Path, measurements: Iterable[Measurement]) -> None:
         BadInput: the file cannot be written.
     """
     written = {name: {"latency": _latency(m)} for name, m in timed_by_name(measurements).items()}
-    write_atomically(path, json.dumps(written, indent=1) + "\n")
+    write_output(path, json.dumps(written, indent=1) + "\n")
 
 
 def _latency(m: Measurement) -> dict[str, float]:

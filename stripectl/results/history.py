@@ -1,12 +1,13 @@
 """A history: runs in one SQLite database, so that a metric can be followed over commits.
 
 A run is one transaction, so concurrent writers wait for each other and a killed writer leaves nothing incomplete. The
-database may come from anybody: it is opened only if its schema is this one, without triggers or views, and its content
-is checked like a run.json.
+database may come from anybody: it is opened only if it and SQLite's files next to it are regular files, its schema is
+this one, without triggers or views, and its content is checked like a run.json.
 """
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +20,17 @@ from stripectl.results.cost_source import CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import SCHEMA, Run
 from stripectl.results.run import VERSION as RUN_VERSION
-from stripectl.util.files import ensure_writable, utf8
+from stripectl.util.files import utf8
+from stripectl.util.output import ensure_writable
+from stripectl.util.regular_files import open_regular
 
 FILE = "history.sqlite"
 VERSION = 1  # user_version: of the tables
 APPLICATION = 0x5354_5043  # application_id: distinguishes a history from databases of other programs
+BESIDE = ("", "-journal", "-wal", "-shm")  # endings of the files of a database
+# The end of a journal that names the journal of several databases, a file that SQLite deletes (section 3 of
+# sqlite.org/fileformat2).
+JOURNAL_OF_SEVERAL = bytes.fromhex("d9d505f920a163d7")
 BUSY_S = 30.0  # for which a writer waits for another
 TABLES = (
     """CREATE TABLE runs (
@@ -165,6 +172,27 @@ class History:
         with self._open("ro") as db:
             return db.execute("SELECT count(*) FROM runs").fetchone()[0] if self._made(db) else 0
 
+    def _check_files(self) -> None:
+        """Refuse files that lead elsewhere: links, FIFOs, and a journal by which SQLite would delete another file.
+
+        Raises:
+            BadInput: there is one.
+        """
+        for end in BESIDE:
+            path = self.path.with_name(FILE + end)
+            try:
+                with open(open_regular(path), "rb") as file:
+                    file.seek(-min(len(JOURNAL_OF_SEVERAL), file.seek(0, os.SEEK_END)), os.SEEK_END)
+                    refused = end == BESIDE[1] and file.read() == JOURNAL_OF_SEVERAL
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise BadInput(
+                    f"cannot write or open {path}: {error.strerror}. Name a folder that you can write."
+                ) from error
+            if refused:
+                raise BadInput(f"{path} names a file to delete, which no history of stripectl does. Remove it.")
+
     def _exists(self) -> bool:
         try:
             return self.path.exists()
@@ -208,6 +236,7 @@ class History:
     def _open(self, mode: str) -> Generator[sqlite3.Connection, None, None]:
         """The database, which runs nothing that it contains; a transaction that was not committed is rolled back."""
         try:
+            self._check_files()
             if mode == "rwc":
                 self.folder.mkdir(parents=True, exist_ok=True)
             uri = f"{self.path.absolute().as_uri()}?mode={mode}"

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import IO
 
 from stripectl.errors import BadInput
+from stripectl.util.regular_files import open_regular
 
 FILE = ".stripectl.lock"
 ATTEMPTS = 10  # to make the folder while other processes remove it
+MAX_BYTES = 4096  # of the holder's name
 
 
 @contextlib.contextmanager
@@ -72,7 +74,8 @@ def _taken(folder: Path, new: bool) -> IO[str]:
 def _opened(folder: Path, new: bool, attempts: int = ATTEMPTS) -> IO[str]:
     try:
         folder.mkdir(parents=True, exist_ok=not new)
-        return (folder / FILE).open("a+", encoding="utf-8")
+        number = open_regular(folder / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        return open(number, "a+", encoding="utf-8", errors="replace")
     except FileNotFoundError:  # another process has removed the folder, or a folder above it, which was empty
         if attempts == 1:
             raise
@@ -81,7 +84,7 @@ def _opened(folder: Path, new: bool, attempts: int = ATTEMPTS) -> IO[str]:
 
 def _is_still(file: IO[str], path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+        return os.path.samestat(os.fstat(file.fileno()), path.lstat())
     except FileNotFoundError:
         return False
 
@@ -97,8 +100,8 @@ def _sign(file: IO[str]) -> None:
 def _busy(folder: Path, file: IO[str]) -> str:
     try:
         file.seek(0)
-        holder = json.load(file)
+        holder = json.loads(file.read(MAX_BYTES))
         who = f": process {holder['pid']} on {holder['host']}, since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):  # the holder has not written its name yet
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the holder has not written its name yet
         who = ""
     return f"another stripectl process writes in {folder}{who}."

@@ -7,16 +7,19 @@ takes its default. A field that the record does not have is ignored, so an older
 """
 
 import functools
+import itertools
 import json
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
 from stripectl.core.linear_attention import PER_HEAD
 from stripectl.core.plan import Plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName, read_target
 from stripectl.results.schema import is_number
-from stripectl.util.json import JsonObject
+from stripectl.util.json import JsonObject, is_mapping, is_sequence
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -82,6 +85,8 @@ def converter(says_where: bool = False) -> "Converter":
         sparse = issubclass(kind, Sparse)
         return make_dict_unstructure_fn(kind, made, _cattrs_omit_if_default=sparse, **names(kind))
 
+    made.register_structure_hook_factory(_is_list_type, functools.partial(_list_reader, made))
+    made.register_structure_hook_factory(_is_mapping_type, functools.partial(_mapping_reader, made))
     for kind, reader in {float: number, int: whole_number, str: text, bool: truth}.items():
         made.register_structure_hook(kind, reader)
     for kind, reader in {Amount: amount, Count: count, Error: error_figure}.items():
@@ -96,6 +101,62 @@ def converter(says_where: bool = False) -> "Converter":
     return made
 
 
+def _is_list_type(kind: object) -> bool:
+    return get_origin(kind) in (tuple, list)
+
+
+def _is_mapping_type(kind: object) -> bool:
+    return get_origin(kind) is Mapping
+
+
+def _list_reader(made: "Converter", kind: Any) -> Callable[[object, object], object]:
+    """The reader of a list type: it ends at the first wrong part, and a text is no list of characters, because a file
+    of a stranger may have a million of either."""
+    parts = get_args(kind)
+    whole = cast(Callable[[list[Any]], object], get_origin(kind))
+    repeated = whole is list or parts[-1] is Ellipsis
+
+    def read(value: object, _: object) -> object:
+        if not is_sequence(value):
+            raise TypeError(f"{reprlib.repr(value)} is not a list")
+        if not repeated and len(value) != len(parts):
+            raise TypeError(f"a list has {len(value)} parts, not {len(parts)}")
+        readers = [(made.get_structure_hook(part), part) for part in parts if part is not Ellipsis]
+        return whole(_read_parts(kind, value, itertools.cycle(readers) if repeated else readers, range(len(value))))
+
+    return read
+
+
+def _mapping_reader(made: "Converter", kind: Any) -> Callable[[object, object], object]:
+    """The reader of a mapping type with texts as names; it ends at the first wrong part."""
+    _, part = get_args(kind)
+
+    def read(value: object, _: object) -> Any:
+        if not is_mapping(value):
+            raise TypeError(f"{reprlib.repr(value)} is not a mapping")
+        names = list(map(text, value))
+        readers = itertools.repeat((made.get_structure_hook(part), part))
+        return dict(zip(names, _read_parts(kind, value.values(), readers, names), strict=True))
+
+    return read
+
+
+def _read_parts(
+    kind: Any, parts: Iterable[object], readers: Iterable[tuple[Any, Any]], names: Sequence[int | str]
+) -> list[Any]:
+    """The parts as records, up to the first wrong one, which is an error that cattrs can locate."""
+    found = list[Any]()
+    try:
+        for part, (reader, own) in zip(parts, readers, strict=False):
+            found.append(reader(part, own))
+    except Exception as error:
+        from cattrs.errors import IterableValidationError, IterableValidationNote
+
+        error.add_note(IterableValidationNote("", names[len(found)], kind))
+        raise IterableValidationError("", [error], kind) from None  # pyright: ignore[reportCallIssue]
+    return found
+
+
 def _is_kind(kind: object, other: object) -> bool:
     return kind == other
 
@@ -103,19 +164,19 @@ def _is_kind(kind: object, other: object) -> bool:
 def number(value: Any, _: object = None) -> float:
     if isinstance(value, int | float) and is_number(abs(value)):
         return value
-    raise TypeError(f"{value!r} is not a number")
+    raise TypeError(f"{reprlib.repr(value)} is not a number")
 
 
 def amount(value: Any, _: object = None) -> float:
     if is_number(value):
         return value
-    raise TypeError(f"{value!r} is not a number of zero or more")
+    raise TypeError(f"{reprlib.repr(value)} is not a number of zero or more")
 
 
 def whole_number(value: Any, _: object = None) -> int:
     if isinstance(value, int | float) and is_number(abs(value)) and value == int(value):
         return int(value)
-    raise TypeError(f"{value!r} is not a whole number")
+    raise TypeError(f"{reprlib.repr(value)} is not a whole number")
 
 
 def count(value: Any, _: object = None) -> int:
@@ -125,20 +186,20 @@ def count(value: Any, _: object = None) -> int:
 def error_figure(value: Any, _: object = None) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} is not an error")
+    raise TypeError(f"{reprlib.repr(value)} is not an error")
 
 
 def text(value: Any, kind: type[str] = str) -> str:
     """A text, or the member of an enumeration of texts."""
     if isinstance(value, str):
         return value if kind is str else kind(value)
-    raise TypeError(f"{value!r} is not a string")
+    raise TypeError(f"{reprlib.repr(value)} is not a string")
 
 
 def truth(value: Any, _: object = None) -> bool:
     if isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} is not true or false")
+    raise TypeError(f"{reprlib.repr(value)} is not true or false")
 
 
 @functools.lru_cache(4096)  # measurements of a run share their workloads

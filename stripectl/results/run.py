@@ -22,20 +22,18 @@ from stripectl.results import journal
 from stripectl.results.measurement import Measurement, readable
 from stripectl.results.measurement_set import MeasurementSet, with_speedups
 from stripectl.results.recommendation import Recommendation
-from stripectl.results.records import record_json
-from stripectl.results.schema import MAX_MEASUREMENTS, is_shallow, is_small
+from stripectl.results.records import record_json, text
+from stripectl.results.schema import MAX_MEASUREMENTS, MAX_RUN_BYTES, check_size, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
-from stripectl.util.files import printable, read_bytes, write_atomically
-from stripectl.util.json import Json, JsonObject, is_mapping
+from stripectl.util.files import printable
+from stripectl.util.json import Json, JsonObject, is_list, is_mapping
+from stripectl.util.output import write_atomically
+from stripectl.util.regular_files import is_regular, read_bytes
 
 SCHEMA, VERSION = "stripectl.run/", 2
 FILE = "run.json"
 GZIP = b"\x1f\x8b"
 CARRIED = re.compile(rb'href="data:application/gzip;base64,([A-Za-z0-9+/=]*)"')  # of a report
-MAX_RUN_BYTES, MAX_RUN_PARTS = (
-    2**27,
-    2**22,
-)  # of a run, and lists and mappings in it, so that reading takes at most 2 GiB
 
 
 @dataclass
@@ -49,6 +47,7 @@ class Run:
     measurements: list[Measurement] = field(default_factory=list[Measurement])
     recommendation: Recommendation | None = None
     searches: list[SearchTable] = field(default_factory=list[SearchTable])
+    asked: list[JsonObject] = field(default_factory=list[JsonObject])
     renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows; `api` sets it
 
     @property
@@ -79,21 +78,26 @@ class Run:
             "measurements": measured,
             "recommendation": self.recommendation and record_json(self.recommendation),
             **({"searches": [each.to_json() for each in self.searches]} if self.searches else {}),
+            **({"asked": self.asked} if self.asked else {}),
         }
 
     def save(self, folder: Path) -> Path:
-        """Write the file, one line per measurement.
+        """Write the file.
 
         Raises:
             BadInput: the folder cannot be written.
         """
-        path, content = folder / FILE, self._json_around(())
+        write_atomically(folder / FILE, self.to_text())
+        return folder / FILE
+
+    def to_text(self) -> str:
+        """The content of the file, one line per measurement."""
+        content = self._json_around(())
         lines = ",\n".join(json.dumps(m.to_json()) for m in self.results)
         parts = {name: json.dumps(part, indent=None if name == "searches" else 1) for name, part in content.items()}
         parts["measurements"] = f"[\n{lines}\n]"
         text = ",\n".join(f'"{name}": {part}' for name, part in parts.items())
-        write_atomically(path, f"{{\n{text}\n}}\n")
-        return path
+        return f"{{\n{text}\n}}\n"
 
     def readable(self) -> "Run":
         """The run with its speed-ups. A measurement whose plan this version of stripectl cannot read has a reason and
@@ -125,11 +129,12 @@ class Run:
             if not is_small(content["environment"]):
                 raise ValueError("its environment holds a number that is too large")
             return cls(
-                **{name: str(content[name]) for name in ("id", "created", "command")},
+                **{name: text(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": list[Any](), "warnings": list[Any](), **content["environment"]},
                 measurements=[Measurement.from_json(m) for m in content["measurements"]],
                 recommendation=None,
                 searches=[SearchTable.from_json(each) for each in content.get("searches", ())],
+                asked=_asked(content.get("asked", [])),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"{where} is not a complete stripectl run: {type(error).__name__}: {error}") from error
@@ -143,16 +148,31 @@ class Run:
             BadInput: missing, unreadable, truncated, not a run, or newer than this stripectl.
         """
         file = file_of(path)
+        beside = file.name == FILE  # in the folder of a run
         try:
-            content = json.loads(unpacked(read_bytes(file, MAX_RUN_BYTES)))
+            read = read_bytes(file, MAX_RUN_BYTES, follow=not beside)
+            content = json.loads(unpacked(read))
         except (ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise BadInput(f"{file} is not JSON, or was cut short: {error}") from error
         except OSError as error:
             raise BadInput(f"cannot read {file}: {error.strerror}. Name a run.json or the folder of a run.") from error
         run = cls.from_json(content, str(file))
-        if file.name == FILE:
-            run.measurements = journal.replayed(file.parent, run.id, run.measurements)
+        if beside:
+            run.measurements = journal.replayed(file.parent, journal.digest(read), run.measurements)
         return run
+
+
+def _asked(content: Any) -> list[JsonObject]:
+    """The targets and workloads that a run was asked for, from its JSON.
+
+    Raises:
+        TypeError, ValueError: it is not a list of targets and workloads.
+    """
+    if not is_list(content) or not all(is_mapping(each) and each.keys() == {"target", "workload"} for each in content):
+        raise TypeError("what was asked is not a list of targets and workloads")
+    if len(content) > MAX_MEASUREMENTS or not is_small(content):
+        raise ValueError("what was asked exceeds the limits of a run")
+    return content
 
 
 def _row(m: Measurement) -> dict[str, Json]:
@@ -176,7 +196,7 @@ def _row(m: Measurement) -> dict[str, Json]:
 
 def file_of(path: Path) -> Path:
     """The run.json of a folder; a path that is not a folder is the file itself."""
-    return path / "run.json" if os.path.isdir(path) else path
+    return path / FILE if os.path.isdir(path) else path
 
 
 def unpacked(content: bytes) -> str:
@@ -193,9 +213,7 @@ def unpacked(content: bytes) -> str:
     if content.startswith(GZIP):
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
             content = packed.read(MAX_RUN_BYTES + 1)
-    parts = content.count(b"[") + content.count(b"{")
-    if len(content) > MAX_RUN_BYTES or parts > MAX_RUN_PARTS:
-        raise ValueError(f"it unpacks to more than {MAX_RUN_BYTES >> 20} MiB, or {MAX_RUN_PARTS:,} lists and mappings")
+    check_size(content)
     return content.decode("utf-8")
 
 
@@ -205,7 +223,7 @@ def newest_run(folder: Path) -> Path:
     Raises:
         BadInput: the folder has no run.
     """
-    runs = sorted(folder.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    runs = sorted(filter(is_regular, folder.glob(f"*/{FILE}")), key=lambda path: path.lstat().st_mtime)
     if not runs:
         raise BadInput(f"there is no run in {folder}/. Make one: stripectl bench --seqlen 256k")
     return runs[-1]

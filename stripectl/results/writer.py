@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stripectl.errors import BadInput
+from stripectl.results import journal
 from stripectl.results.backend import DevicesFound, Event, Final, Notice, Partial, SearchResult
-from stripectl.results.journal import FILE, MeasurementIndex, append
+from stripectl.results.journal import MeasurementIndex
 from stripectl.results.measurement import Measurement
-from stripectl.results.run import Run
+from stripectl.results.run import FILE, Run
+from stripectl.util.output import write_atomically
 
 SAVE_EVERY_S = 1.0  # at most, for simulated results: simulating again takes less time than writing a long run
 SLOW_S, SHARE = 0.25, 0.1  # slower writing gets this share of the time
@@ -31,6 +33,7 @@ class RunWriter:
     by: str = "key"
     warn: Callable[[str], None] = print
     latest: MeasurementIndex = field(init=False)
+    saved: str = ""  # the digest of the file as it was last written
     began_s: float = float("-inf")  # start of the last full write, and its duration
     took_s: float = 0.0
     trouble: bool = False
@@ -70,9 +73,11 @@ class RunWriter:
         """
         self.began_s = time.monotonic()
         try:
-            self.gathered().save(self.folder)
-            with contextlib.suppress(OSError):  # the journal's lines change nothing
-                (self.folder / FILE).unlink()
+            text = self.gathered().to_text()
+            write_atomically(self.folder / FILE, text)
+            self.saved = journal.digest(text.encode())
+            with contextlib.suppress(OSError):  # its lines do not continue this file
+                (self.folder / journal.FILE).unlink()
         finally:
             self.took_s = time.monotonic() - self.began_s
 
@@ -96,10 +101,10 @@ class RunWriter:
         rest_s = max(SAVE_EVERY_S * (m.method == "simulated"), self.took_s / SHARE * (self.took_s > SLOW_S))
         due = time.monotonic() - self.began_s >= rest_s
         try:
-            if not due or (self.folder / FILE).exists():  # then its lines must not be older than the full file
-                append(self.folder, self.run.id, self.by, m)
             if due:
                 self.save()
+            else:
+                journal.append(self.folder, self.saved, self.by, m)
         except BadInput as error:
             if not self.trouble:
                 self.warn(f"{error} The run continues; its results are written as soon as possible.")

@@ -2,21 +2,23 @@
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator
+import os
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from stripectl.core.plan import UnreadablePlan
-from stripectl.errors import BadInput
+from stripectl.errors import BadInput, Missing
 from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.lock import writing_in
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import FILE, Run, newest_run
 from stripectl.results.writer import RunWriter
 from stripectl.runner.options import REPORT, RUNS
-from stripectl.util.files import remove_leftovers
+from stripectl.util.json import JsonObject
+from stripectl.util.output import remove_leftovers
 from stripectl.workers.hosts import LOST
 
 
@@ -25,37 +27,63 @@ def open_run(
     command: str,
     environment: dict[str, Any],
     output: Path | None,
+    asked: Sequence[JsonObject],
     *,
     resume: bool = False,
     by: str = "key",
     warn: Callable[[str], None] = print,
 ) -> Generator[RunWriter, None, None]:
     """A new run of a command in `output`, or in a folder of `RUNS` named by the time; with `resume` the run in that
-    folder, or the newest run. `warn` is called when the folder cannot be written.
+    folder, or the newest run, if it was asked for what is `asked` now: targets and workloads. It is on disk before
+    anything is done for it, so that it can be resumed whenever it is killed; a new run that cannot do anything is
+    removed again. `warn` is called when the folder cannot be written.
 
     Raises:
         BadInput: the folder holds a run and `resume` is false, another process writes there, it cannot be written, or
-            the run in it cannot be read.
+            the run in it cannot be read or was asked for something else.
     """
     with contextlib.ExitStack() as stack:
         if resume:
-            folder = output or newest_run(RUNS).parent
+            folder = resumed_folder(output)
             stack.enter_context(writing_in(folder))
-            run = _resumed(Run.load(folder), folder)
+            run = _resumed(Run.load(folder), folder, asked)
         else:
             now = datetime.now(UTC)
             identity = now.strftime("%Y%m%d-%H%M%S")
             folder = output or _reserved(RUNS / identity, stack)
             stack.enter_context(writing_in(folder) if output else contextlib.nullcontext())
-            if (folder / FILE).exists():
+            if os.path.lexists(folder / FILE):
                 raise BadInput(f"{folder} holds a run. Try --resume to continue it, or another --output.")
-            run = Run(identity, now.isoformat(timespec="milliseconds"), command, environment)
+            run = Run(identity, now.isoformat(timespec="milliseconds"), command, environment, asked=[*asked])
         remove_leftovers(folder, FILE, REPORT)
-        yield RunWriter(run, folder, by, warn=warn)
+        kept = RunWriter(run, folder, by, warn=warn)
+        kept.save()
+        try:
+            yield kept
+        except (BadInput, Missing):
+            if not resume and not kept.gathered().measurements:
+                with contextlib.suppress(OSError):
+                    (folder / FILE).unlink()
+            raise
 
 
-def _resumed(run: Run, folder: Path) -> Run:
+def resumed_folder(output: Path | None) -> Path:
+    """The folder of the run that `--resume` continues.
+
+    Raises:
+        BadInput: there is no run.
+    """
+    return output or newest_run(RUNS).parent
+
+
+def _resumed(run: Run, folder: Path, asked: Sequence[JsonObject]) -> Run:
     """The run without plans to try again: they failed before they were sampled, or a lost host left them out."""
+    if run.asked and (others := [each for each in asked if each not in run.asked]):
+        what = "workload" if others[0]["target"] in [each["target"] for each in run.asked] else "target"
+        raise BadInput(
+            f"cannot resume {folder} because it was made for another {what}, by: {run.command}. Try this command with "
+            "--resume, or another --output without it."
+        )
     for m in run.measurements:
         if isinstance(m.plan, UnreadablePlan):
             raise BadInput(f"cannot resume {folder} because this stripectl cannot read a plan in it: {m.plan.reason}")

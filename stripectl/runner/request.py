@@ -1,8 +1,10 @@
 """The request of a bench, and its values that depend on the target."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from stripectl.core.method import Method, MethodChoice
 from stripectl.core.plan import Plan
@@ -10,7 +12,7 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import why_tile_exceeds_core
 from stripectl.costs.default_tiles import tiles_for, with_tile
 from stripectl.costs.defaults import with_names
-from stripectl.errors import StripectlError
+from stripectl.errors import BadInput, StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
@@ -19,9 +21,12 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
 from stripectl.runner.replaced_parts import replaced_parts
 from stripectl.runner.static_facts import why_not_installed, why_refused, why_scores_exceed_memory, with_static_facts
+from stripectl.util.files import printable
+from stripectl.util.json import JsonObject
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4
+SIZE_FIELDS = ("seq_len", "heads", "kv_heads", "model")  # of the small ring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +58,29 @@ class Request:
         return {m.key: m for m in self.previous}
 
     @property
+    def asked(self) -> list[JsonObject]:
+        """The targets and workloads of the request, without what is left to the target's default."""
+        left = {*(["dtype"] if self.default_dtype else ()), *(SIZE_FIELDS if self.default_size else ())}
+        workloads = (
+            {name: value for name, value in workload.to_json().items() if name not in left}
+            for workload in self.workloads
+        )
+        asked = [{"target": self.target, "workload": workload} for workload in workloads]
+        return printable(json.loads(json.dumps(asked)))  # as a run.json has it
+
+    def with_asked(self, workloads: Sequence[Any]) -> "Request":
+        """The request for workloads that a run was `asked` for, from its file.
+
+        Raises:
+            BadInput: they are no workloads.
+        """
+        try:
+            found = [Workload.from_json(each) for each in workloads]
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            raise BadInput(f"cannot resume the run because what it was asked for is no workload: {error}.") from error
+        return replace(self, workloads=found, default_dtype=any("dtype" not in each for each in workloads))
+
+    @property
     def case_method(self) -> Method:
         """The method of cases before one is chosen for `auto`."""
         return "simulated" if self.method == "auto" else self.method
@@ -67,7 +95,7 @@ class Request:
         if place.target.hardware.kind != "cpu":
             return self
         own = {"dtype": "float32"} if self.default_dtype else {}
-        small = {"seq_len": SMALL_LEN, "heads": SMALL_HEADS, "kv_heads": SMALL_HEADS, "model": None}
+        small = dict(zip(SIZE_FIELDS, (SMALL_LEN, SMALL_HEADS, SMALL_HEADS, None), strict=True))
         workloads = [
             replace(workload, **own, **(small if self.default_size and workload.passes != STEP else {}))
             for workload in self.workloads

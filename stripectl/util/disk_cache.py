@@ -1,5 +1,6 @@
 """Results that took long to compute, kept on disk: one JSON file per key."""
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -8,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.errors import BadInput
-from stripectl.util.files import PACKAGE, write_atomically
+from stripectl.util.files import PACKAGE
+from stripectl.util.output import write_atomically
 
 
-def folder() -> Path:
-    """The folder of caches by the XDG base directory specification."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stripectl"
+def folder() -> Path | None:
+    """The folder of caches by the XDG base directory specification; None for a user without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stripectl"
+    except RuntimeError:
+        return None
 
 
 @functools.cache
@@ -25,23 +30,23 @@ def program_digest() -> str:
     return digest.hexdigest()
 
 
-def path_of(key: Any) -> Path:
-    """The file of a key, which is any JSON value."""
-    text = json.dumps([program_digest(), key], sort_keys=True)
-    return folder() / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+def path_of(key: Any) -> Path | None:
+    """The file of a key, which is any JSON value; None where there is no cache."""
+    text, place = json.dumps([program_digest(), key], sort_keys=True), folder()
+    return place and place / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 
 def load(key: Any) -> Any:
     """The stored value, or None where nothing is stored or it cannot be read."""
+    path = path_of(key)
     try:
-        return json.loads(path_of(key).read_text())
+        return path and json.loads(path.read_text())
     except (OSError, ValueError):
         return None
 
 
 def store(key: Any, value: Any) -> None:
     """Store a value; do nothing where that is not possible."""
-    try:
-        write_atomically(path_of(key), json.dumps(value))
-    except BadInput:
-        return
+    with contextlib.suppress(BadInput):
+        if path := path_of(key):
+            write_atomically(path, json.dumps(value))

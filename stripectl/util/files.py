@@ -1,9 +1,8 @@
-"""Finds data by listing a folder (profiles, templates, plug-ins), and writes files so that none is ever incomplete.
+"""Finds data by listing a folder (profiles, templates, plug-ins), reads YAML, and makes text safe to show.
 
 `profiles/` and `templates/` are inside the package in a wheel and next to it in a checkout.
 """
 
-import contextlib
 import difflib
 import functools
 import importlib.util
@@ -11,7 +10,6 @@ import itertools
 import math
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,14 @@ import yaml
 
 from stripectl.errors import BadInput
 from stripectl.util.entry_points import entry_points, origin_of
+from stripectl.util.regular_files import read_bytes
 
 PACKAGE = Path(__file__).parents[1]
 MAX_YAML_BYTES, MAX_YAML_VALUES, MAX_NUMBER_DIGITS = 2**18, 2**17, 1000
 # Python errors that PyYAML lets through for values that are not what they look like: `2020-99-99`, `1e`.
 YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
-UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+BIDI = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which text is shown
+UNSHOWN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{BIDI}]")
 INSTEAD = "\ufffd"
 NUMBERS = (int, float, type(None))
 MAX_LINE_CHARACTERS = 600  # characters of a message
@@ -45,20 +45,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:
     return BadInput(f"unknown {kind} {name!r}. {hint}Known: {', '.join(known)}.")
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a file, at most `most` bytes, because a device or a pipe may have no end.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is larger, or its name is not possible.
-    """
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"it is larger than {most >> 10} KiB")
-    return content
-
-
 class PlainYaml(yaml.SafeLoader):
     """YAML without tags, which give a text another type, and with at most MAX_YAML_VALUES values, because aliases make
     a few lines stand for more values than any memory holds."""
@@ -73,6 +59,16 @@ class PlainYaml(yaml.SafeLoader):
         node = super().get_single_node()
         if node and count_values(node, {}) > MAX_YAML_VALUES:
             raise yaml.YAMLError(f"its aliases (*) stand for more than {MAX_YAML_VALUES:,} values, or for themselves")
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A mapping, each of whose names occurs once."""
+        node, seen = super().compose_mapping_node(anchor), set[str]()
+        for name, _ in node.value:
+            if isinstance(name, yaml.ScalarNode):
+                if name.value in seen:
+                    raise yaml.YAMLError(f"line {name.start_mark.line + 1}: the name {name.value!r} occurs twice")
+                seen.add(name.value)
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
@@ -186,69 +182,3 @@ def one_line(text: str) -> str:
 def utf8(text: str) -> str:
     """The text with `?` for characters that UTF-8 cannot hold, because JSON may contain half a character."""
     return text.encode("utf-8", "replace").decode()
-
-
-def ensure_writable(folder: Path, option: str = "--output") -> None:
-    """Fail now, not after minutes of measuring, where `folder`, which an option names, cannot be made or written.
-    Leaves nothing behind.
-
-    Raises:
-        BadInput: it cannot be written.
-    """
-    there = next(parent for parent in (folder, *folder.absolute().parents) if os.path.exists(parent))
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise BadInput(
-            f"cannot write in {there}: {error.strerror}. Try {option} with a folder you can write."
-        ) from error
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a temporary file and rename it, so that a reader always sees the old or the new file, never half of one.
-
-    Raises:
-        BadInput: the folder cannot be written.
-    """
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    finally:
-        if temporary:
-            with contextlib.suppress(OSError):  # the file is in its place already
-                os.unlink(temporary)
-
-
-def cannot_write(path: Path, error: OSError) -> BadInput:
-    return BadInput(f"cannot write {path}: {error.strerror}. Fix this, or choose another place.")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the renaming survive a loss of power, where the file system supports this."""
-    with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
-def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove temporary files that writers of these files left when they were killed."""
-    for name in names:
-        for path in folder.glob(f".{name}.????????"):
-            with contextlib.suppress(OSError):
-                path.unlink()

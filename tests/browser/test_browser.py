@@ -17,7 +17,8 @@ from stripectl.cli import main
 from stripectl.reporters.html.page import render, render_several, write_report
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from stripectl.util.files import printable, write_atomically
+from stripectl.util.files import printable
+from stripectl.util.output import write_atomically
 from tests.profiling.test_trace_cells import TRACE
 from tests.reporters.test_report import HOSTILE
 from tests.reporters.test_report_history import past

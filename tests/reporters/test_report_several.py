@@ -173,7 +173,8 @@ def test_a_page_of_several_runs_is_not_one_of_them(tmp_path: Path) -> None:
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripectl.results.run.MAX_RUN_BYTES", 1000)
+    for module in ("run", "schema"):
+        monkeypatch.setattr(f"stripectl.results.{module}.MAX_RUN_BYTES", 1000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * 10**5))
     with pytest.raises(BadInput, match="unpacks to more than"):
         Run.load(tmp_path / "bomb.json.gz")

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -462,3 +463,39 @@ def test_what_is_kept_is_json_and_numbers(history: History) -> None:
     assert json.loads(row[2])["host"]["cores"] == 2
     assert json.loads(row[5])["plan"] == row[3]
     assert os.path.getsize(history.path) < 65536
+
+
+def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """A link, a FIFO, and a journal by which SQLite deletes the file that it names."""
+    monkeypatch.chdir(tmp_path)
+    History(tmp_path / "kept").add(night(0))
+    theirs = tmp_path / "theirs"
+    theirs.write_text("theirs")
+    path = tmp_path / "kept" / "history.sqlite"
+    beside = path.with_name("history.sqlite-journal")
+    for make, why in (
+        (lambda: beside.symlink_to(theirs), "it is a link"),
+        (lambda: os.mkfifo(beside), "it is not a regular file"),
+        (lambda: beside.write_bytes(deleting_journal(path, theirs)), "names a file to delete"),
+    ):
+        make()
+        for words in (["bench", *ON_PAPER, "--output", "run", "--history", "kept"], ["history", "kept"]):
+            assert stripectl(*words) == 2 and why in capsys.readouterr().err
+        beside.unlink()
+    assert theirs.read_text() == "theirs" and History(tmp_path / "kept").count() == 1
+    path.rename(tmp_path / "other.sqlite")
+    path.symlink_to(tmp_path / "other.sqlite")
+    assert stripectl("history", "kept") == 2 and "it is a link" in capsys.readouterr().err
+
+
+def deleting_journal(path: Path, theirs: Path) -> bytes:
+    """A hot journal of a history, as a killed writer leaves it, that says it is part of the journal `theirs`."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA cache_size=1")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("UPDATE runs SET environment = ?", ("x" * 10_000_000,))
+        journal = path.with_name(f"{path.name}-journal").read_bytes()
+        db.execute("ROLLBACK")
+    name, page = str(theirs).encode(), 2**30 // 4096 + 1
+    numbers = struct.pack(">II", len(name), sum(name))
+    return journal + struct.pack(">I", page) + name + numbers + bytes.fromhex("d9d505f920a163d7")

@@ -1,6 +1,7 @@
 """Runs in files, intervals, speed-ups and comparisons."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,40 @@ def test_a_run_of_the_first_schema_is_read_by_the_names_of_the_newest(tmp_path: 
     content |= {"schema": "stripectl.run/1", "measurements": [of_old_names]}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert Run.load(tmp_path).to_json()["measurements"] == [given]
+
+
+def test_reading_ends_at_the_first_wrong_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each of a million wrong parts gets an error of its own, with its place."""
+    tried = list[object]()
+
+    def is_no_text(value: object) -> bool:
+        tried.extend([value] if isinstance(value, str) else [])
+        return not isinstance(value, str)
+
+    monkeypatch.setattr("stripectl.results.records.is_number", is_no_text)
+    for name, value, where in (
+        ("samples_s", ["x"] * 1000, "$.samples_s[0]"),
+        ("bytes", dict.fromkeys(map(str, range(1000)), "x"), "$.bytes['0']"),
+        ("scaling", [{"seq_len": "x", "median_s": 1}] * 1000, "$.scaling[0].seq_len"),
+    ):
+        tried.clear()
+        with pytest.raises(TypeError, match=re.escape(where)):
+            Measurement.from_json({**measured("striped", 1.0).to_json(), name: value})
+        assert len(tried) == 2, name  # once to read it, and once to find its place
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("samples_s", "x" * 1_000_000, "'xxxxxxxxxxxx...xxxxxxxxxxxxx' is not a list @ $.samples_s"),
+        ("ci95_s", "ab", "'ab' is not a list @ $.ci95_s"),
+        ("ci95_s", [1.0], "a list has 1 parts, not 2 @ $.ci95_s"),
+        ("distortions", {}, "{} is not a list @ $.distortions"),
+        ("bytes", [], "[] is not a mapping @ $.bytes"),
+        ("median_s", "1" * 1000, "'111111111111...1111111111111' is not a number of zero or more @ $.median_s"),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_place(name: str, value: object, why: str) -> None:
+    with pytest.raises(TypeError) as error:
+        Measurement.from_json({**measured("striped", 1.0).to_json(), name: value})
+    assert str(error.value) == why

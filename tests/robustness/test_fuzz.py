@@ -120,6 +120,10 @@ BAD_YAML = {
     "lists in lists": ("seqlen: " + "[" * 5000 + "]" * 5000, "is not YAML"),
     "a file that no system has": ('model: "a\\0b.yaml"', "cannot read"),
     "a great many runs": ("runs: [" + "{}," * 2000 + "]", "2,000 runs, more than 1,000"),
+    "an empty suite": ("{}", "has no run"),
+    "a suite that says only what it is about": ("about: nothing", "has no run"),
+    "a list of no runs": ("given: {seqlen: 4k}\nruns: []", "has no run"),
+    "a name twice": ("seqlen: 4k\nseqlen: 8k", "the name 'seqlen' occurs twice"),
     "a megabyte": ("about: " + "x" * 2**20, "larger than 256 KiB"),
 }
 
@@ -199,6 +203,7 @@ BAD_RUNS = {
     "a bomb of zeros": (gzip.compress(bytes(2**28), 1), "unpacks to more than"),
     "a bomb in a page": (page_of(gzip.compress(bytes(2**28), 1)), "unpacks to more than"),
     "many samples": (run_with(samples_s=[1.0] * 10_001), "at most 10,000 samples"),
+    "sixty million numbers": (gzip.compress(HEAD + b"0," * 60_000_000 + b"0]}", 1), "more than 16,777,216 values"),
     "many measurements": (HEAD + b"{}," * 2**17 + b"{}]}", "more than 131,072 measurements"),
     "a number too small": (run_with(median_s=1e-300), "not a number"),
     "a number too large": (run_with(median_s=1e299), "not a number"),
@@ -299,7 +304,7 @@ BAD_OPTIONS = {
     "a limit": (["--compile-timeout", "481h"], "not a duration of at most 480 hours"),
     "a name": (["--model", "x" * 5000], "unknown model"),
     "a path": (["--model", "x/" * 5000], "cannot read"),
-    "a file without end": (["--model", "/dev/zero"], "larger than 256 KiB"),
+    "a file without end": (["--model", "/dev/zero"], "it is not a regular file"),
 }
 
 

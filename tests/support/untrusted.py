@@ -32,6 +32,7 @@ from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.profiling.folder import profile_files
 from stripectl.profiling.session import Session
+from stripectl.reporters.html.drawing import PROGRAM as DRAWER
 from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.reporters.terminal.screen import console
 from stripectl.results.profile import Profile
@@ -67,7 +68,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if not _watching:
         return
     allowed, seen = _watching[-1]
-    if event in RUNS or (event == "subprocess.Popen" and arguments[0] not in OWN_PROGRAMS):
+    own = event == "subprocess.Popen" and (arguments[0] in OWN_PROGRAMS or str(DRAWER) in arguments[1])
+    if event in RUNS or (event == "subprocess.Popen" and not own):
         seen.append(f"{event} {arguments}")
     elif event in CHANGES or (event == "open" and (arguments[2] or 0) & WRITES):
         paths = arguments[:2] if event in ("os.rename", "os.link") else arguments[:1]

@@ -1,11 +1,13 @@
 """YAML of anybody: what is no YAML of ours is one clear error, soon."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from stripectl.errors import BadInput
-from stripectl.util.files import MAX_YAML_BYTES, load_yaml, write_atomically
+from stripectl.util.files import MAX_YAML_BYTES, load_yaml
+from stripectl.util.output import write_atomically
 
 
 def bomb(levels: int, width: int) -> str:
@@ -40,12 +42,34 @@ def test_what_is_no_yaml_is_one_error(name: str, tmp_path: Path) -> None:
         load_yaml(path, "suite")
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "large.yaml"])
-def test_what_is_too_large_is_not_read(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("large.yaml", "larger than 256 KiB"),
+        ("/dev/zero", "not a regular file"),
+        ("FIFO", "not a regular file"),
+        ("nowhere", "No such file"),
+        ("itself", "symbolic links"),
+        (".", "Is a directory"),
+    ],
+)
+def test_what_has_no_end_is_not_read(path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("large.yaml").write_text("#" * (MAX_YAML_BYTES + 1))
-    with pytest.raises(BadInput, match="larger than 256 KiB"):
+    os.mkfifo("FIFO")
+    Path("nowhere").symlink_to("nothing")
+    Path("itself").symlink_to("itself")
+    with pytest.raises(BadInput, match=why):
         load_yaml(Path(path), "suite")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\nb: 2\na: 1", "x: {a: 1, a: 2}", "{1: a, 1: b}", "x: [{<<: {a: 1}, b: 1, b: 2}]"]
+)
+def test_a_name_that_occurs_twice_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(text)
+    with pytest.raises(BadInput, match="occurs twice"):
+        load_yaml(tmp_path / "a.yaml", "suite")
 
 
 def test_anchors_and_merges_are_read(tmp_path: Path) -> None:

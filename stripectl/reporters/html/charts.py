@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import altair as alt
-import vl_convert
 
 from stripectl.core.method import METHODS
+from stripectl.reporters.html.drawing import draw_svg
 from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING
 
@@ -262,7 +262,7 @@ def above(upper: Drawing, lower: Drawing, spacing: float) -> Drawing:
 def svg(drawn: Drawing) -> str:
     """The drawing as text, in the page's colours; marks with a text keep it as `data-tip`."""
     whole = drawn.form | {"datasets": drawn.datasets, "config": LOOK}
-    text = vl_convert.vegalite_to_svg(whole, vl_version=VERSION)
+    text = draw_svg(whole, VERSION)
     return _without_idle_groups(TAG.sub(_slim, EMPTY.sub("", text)))
 
 

@@ -35,12 +35,14 @@ from stripectl.reporters.html import (
     timeline,
 )
 from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, WIDE, Chart, PageContext, Section
+from stripectl.reporters.html.drawing import start_drawer
 from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.terminal import tables
 from stripectl.results.labels import METHOD_WORDS
 from stripectl.results.run import Run
-from stripectl.util.files import data_folder, utf8, write_atomically
+from stripectl.util.files import data_folder, utf8
 from stripectl.util.json import JsonObject
+from stripectl.util.output import write_atomically
 from stripectl.util.progress import Say, quiet
 
 DRAWINGS = {
@@ -73,6 +75,7 @@ def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | N
 
 def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str:
     """The page. It loads nothing and is complete without its script; text that UTF-8 cannot hold is replaced."""
+    start_drawer()
     said = page_context(run, past)
     figures = figures_of(said["sections"].values())
     figures += [[each] for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
@@ -84,6 +87,7 @@ def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str
 
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
     """The page with runs side by side."""
+    start_drawer()
     said = side_by_side.side_by_side_context([run.readable() for run in runs])
     return _page("several.html", said | {"terms": escape}, figures_of([said["part"]]), say)
 
