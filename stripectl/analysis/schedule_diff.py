@@ -66,14 +66,13 @@ def compare_schedules(base: Run, new: Run, threshold: float) -> list[ScheduleFac
     known = {m.key: m for m in compiled_measurements(base) if m.status == "ok"}
     if not known:
         raise BadInput("BASE has no compiled plan. Try stripectl bench --method compiled --target v5e:4x4.")
-    found, alike = {m.key: m for m in compiled_measurements(new)}, facts_without_base(new)
+    found, alike = {m.key: m for m in compiled_measurements(new)}, plans_with_one_flag_set(new)
     return [
         fact
         for key, was in known.items()
         for fact in compare_values(
             was,
-            found.get(key)
-            or (facts_without_base(base).get(schedule_facts_of(was)) and alike.get(schedule_facts_of(was))),
+            found.get(key) or (plans_with_one_flag_set(base).get(schedule_key(was)) and alike.get(schedule_key(was))),
             threshold,
         )
     ]
@@ -92,15 +91,15 @@ def compiled_measurements(run: Run) -> list[Measurement]:
     return [m for m in run.measurements if m.method == "compiled"]
 
 
-def schedule_facts_of(m: Measurement) -> ScheduleKey:
+def schedule_key(m: Measurement) -> ScheduleKey:
     """A key for a measurement that does not depend on flags."""
     return m.workload, m.plan, m.target
 
 
-def facts_without_base(run: Run) -> Mapping[ScheduleKey, Measurement]:
+def plans_with_one_flag_set(run: Run) -> Mapping[ScheduleKey, Measurement]:
     """The compiled plans of a run that have only one set of flags."""
-    times = Counter(map(schedule_facts_of, compiled_measurements(run)))
-    return {schedule_facts_of(m): m for m in compiled_measurements(run) if times[schedule_facts_of(m)] == 1}
+    times = Counter(map(schedule_key, compiled_measurements(run)))
+    return {schedule_key(m): m for m in compiled_measurements(run) if times[schedule_key(m)] == 1}
 
 
 def compare_values(was: Measurement, now: Measurement | None, threshold: float) -> Iterator[ScheduleFact]:

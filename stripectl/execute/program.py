@@ -31,7 +31,7 @@ def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
     return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 
 
-def parameter_specs(plan: Plan) -> list[Any]:
+def local_devices(plan: Plan) -> list[Any]:
     """The local devices for a plan, in the order of its mesh, as JAX places meshes on the links that it finds."""
     axes = plan.axes or {"ring": 1}
     here = jax.devices()[: plan.devices]

@@ -27,7 +27,7 @@ from stripectl.core.recurrence import Recurrence
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
 from stripectl.execute.comm import JaxComm
-from stripectl.execute.program import as_recurrence_has, compiled_peak_bytes, parameter_specs
+from stripectl.execute.program import as_recurrence_has, compiled_peak_bytes, local_devices
 from stripectl.execute.verification import check_attention
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.measure.timing import barrier, runs_of_sample, seconds, typical
@@ -182,7 +182,7 @@ class Session:
     ) -> JsonObject:
         """Check the plan unless it was checked, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
-        devices, warmup = parameter_specs(parsed), max(1, warmup)
+        devices, warmup = local_devices(parsed), max(1, warmup)
         step = work.passes == STEP
         if all(device.process_index != jax.process_index() for device in devices):
             self.ready[key] = None

@@ -27,7 +27,7 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
-from stripectl.execute.program import compile_with, mesh_of, parameter_specs
+from stripectl.execute.program import compile_with, local_devices, mesh_of
 from stripectl.hardware.profile import hardware_of_device
 from stripectl.training.attention import on_mesh, positions
 from stripectl.training.decoder import ROTARY_BASE, Attention, Decoder, rotation
@@ -244,5 +244,5 @@ def make_training(
     plan = with_defaults(plan, workload, hardware, len(here))
     if reason := why_unsupported(plan, workload, hardware.kind, len(here)):
         raise BadInput(f"{plan} cannot train {model.name}: {reason}")
-    mesh = mesh_of(plan, parameter_specs(plan) if devices is None else here)
+    mesh = mesh_of(plan, local_devices(plan) if devices is None else here)
     return Training(model, workload, plan, mesh, optimizer or adamw(), rotary_base)
