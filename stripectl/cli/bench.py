@@ -5,16 +5,16 @@ from typing import Any
 
 import click
 
-from stripectl.cli import options, session
+from stripectl.cli import headings, options, session
 from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.cli.paths import PATH
 from stripectl.cli.suite import suite_runs
 
 
-@click.command("bench")
+@click.command("bench", cls=headings.CommandWithHeadings)
 @click.argument("suite", required=False, type=PATH)
-@options.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
+@headings.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
 @click.option("--refine", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and analyse it.")
 @click.option("--resume", is_flag=True, help="Continue the run in --output, without repeating its results.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stripectl.cli import options
+from stripectl.cli import headings, options
 from stripectl.cli.paths import PATH
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command("topology")
-@options.options(options.TARGET)
+@headings.options(options.TARGET)
 @click.option(
     "--mesh", metavar="MESH", help="Mesh to place on the links: ring=4,tensor=4. [default: one ring of all devices]"
 )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stripectl.cli import options, session
+from stripectl.cli import headings, options, session
 from stripectl.cli.command_options import CommandOptions, OutputOptions
 from stripectl.cli.multihost import on_every_host
 from stripectl.cli.paths import PATH
@@ -34,9 +34,9 @@ class ReadOptions(CommandOptions):
 READING = {each.name for each in fields(ReadOptions)}
 
 
-@click.command("trace")
+@click.command("trace", cls=headings.CommandWithHeadings)
 @click.argument("plan", required=False)
-@options.options(options.WORKLOAD, options.TARGET, options.FLAGS, options.HOSTS, options.OUTPUT)
+@headings.options(options.WORKLOAD, options.TARGET, options.FLAGS, options.HOSTS, options.OUTPUT)
 @click.option("--steps", type=click.IntRange(1, 100), default=3, show_default=True, help="Steps in the profile.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs before the profile.")
 @click.option("--resume", is_flag=True, help="Add the profile to the run in --output.")

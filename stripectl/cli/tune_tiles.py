@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stripectl.cli import options, session
+from stripectl.cli import headings, options, session
 from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.errors import BadInput, StripectlError
@@ -20,8 +20,8 @@ BACKWARD_TILES = "backward tiles with the first forward tile"
 MAX_SHOWN = 10  # candidates per workload on a terminal
 
 
-@click.command("tune-tiles")
-@options.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
+@click.command("tune-tiles", cls=headings.CommandWithHeadings)
+@headings.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
 @click.option(
     "--strategy",
     type=click.Choice(["race", "exhaustive"]),
