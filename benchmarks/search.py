@@ -51,7 +51,7 @@ def main(target: str) -> None:
         able = [plan for plan in meshed if not why_unsupported(plan, work, "tpu", place.target.devices)]
         tiled = (replace(plan, tile=tile) for plan in able for tile in tiles)
         wanted = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in tiled]
-        wanted = [case for case in wanted if case.status == "ok"]
+        wanted = [case for case in wanted if case.is_ready]
         ready = time.perf_counter()
         found = finals(Simulated(place, devices).run(wanted))
         simulated = time.perf_counter()

@@ -42,10 +42,10 @@ def question(workload: Workload, target: str, devices: int) -> str:
 
 def ties(ranking: Ranking) -> list[Measurement]:
     """The best plan, and the next plans that may be as fast; of plans that differ only in tiles, only the best."""
-    same_but_tiles = {id(m) for m in ranking.alike}
+    same_but_tiles = {m.key for m in ranking.alike}
     found = [ranking.best]
     for m in ranking.rivals[1 : MAX_TIES + 1]:
-        if id(m) in same_but_tiles:
+        if m.key in same_but_tiles:
             continue
         if not ranking.too_close(ranking.best, m):
             break

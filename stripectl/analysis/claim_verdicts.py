@@ -98,13 +98,13 @@ def _known(name: str, run: Run, several: bool) -> list[IndexedMeasurement]:
     measurements = [m for m in run.results if not m.is_search_probe]
     if unreadable := next((m.plan for m in measurements if isinstance(m.plan, UnreadablePlan)), None):
         raise BadInput(f"{name} has a plan that cannot be read: {unreadable.reason}")
-    counted = {id(m) for m in contenders(measurements)}
+    counted = {m.key for m in contenders(measurements)}
     wide = any(m.devices > 1 for m in measurements)
 
     def is_baseline(plan: Plan) -> bool:
         return wide and plan.devices == 1 and bool(schemes[plan.scheme].axes)
 
-    return [IndexedMeasurement(name * several, m, id(m) in counted, is_baseline(m.plan)) for m in measurements]
+    return [IndexedMeasurement(name * several, m, m.key in counted, is_baseline(m.plan)) for m in measurements]
 
 
 def _judged(claim: Claim, known: Sequence[IndexedMeasurement]) -> Judgement:
@@ -171,8 +171,8 @@ def _compared(
 ) -> list[ClaimFinding]:
     """The findings for every workload, target, method and set of flags with both sides."""
     assert claim.plans and claim.others
-    known = set(map(id, others))
-    if both := [k for k in plans if id(k) in known]:
+    known = {(k.run, k.m.key) for k in others}
+    if both := [k for k in plans if (k.run, k.m.key) in known]:
         names = _nearest(claim.others.text, (plan_label(k.m) for k in both))
         raise BadInput(f"the claim is ambiguous: {names} matches both sides. Name more parts of the plans.")
     named = claim.plans.parts.keys() | claim.others.parts.keys()

@@ -105,7 +105,7 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     where no plan of several devices has a time on such hardware."""
     run, errors = indexed(measurements), dict[str, list[SimulatedAndMeasured]]()
     told = [(m, why_implausible(m, run)) for m in contenders(measurements)]
-    timed, broken = [m for m, why in told if not why], {id(m): why for m, why in told if why}
+    timed, broken = [m for m, why in told if not why], {m.key: why for m, why in told if why}
     for pair in simulated_and_measured(measurements):
         errors.setdefault(pair.measured.workload.passes, []).append(pair)
     members: dict[tuple[Workload, TargetName], list[Measurement]] = {}
@@ -119,7 +119,7 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     return [
         replace(
             _ranking(group, members[key], errors.get(key[0].passes, [])),
-            broken={str(m.plan): broken[id(m)] for m in members[key] if id(m) in broken},
+            broken={str(m.plan): broken[m.key] for m in members[key] if m.key in broken},
         )
         for key, group in groups.items()
     ]
@@ -130,11 +130,11 @@ def fastest_measurements(measurements: Sequence[Measurement], most: int) -> list
     `measurements` have their speed-ups."""
     best = [m for each in rankings(measurements) for m in each.rivals[:most]]
     over = {(m.workload, m.method, m.speedup.over) for m in best if m.speedup}
-    chosen = {id(m) for m in best}
+    chosen = {m.key for m in best}
     return [
         m
         for m in measurements
-        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, m.plan) in over))
+        if m.key in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, m.plan) in over))
     ]
 
 

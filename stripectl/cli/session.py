@@ -90,8 +90,8 @@ def largest_shown(run: "Run") -> tuple["Run", list[str]]:
     from stripectl.analysis.ranking import fastest_measurements
 
     measurements = run.results
-    chosen = set(map(id, fastest_measurements(measurements, SHOWN)))
-    kept = [m for m in measurements if id(m) in chosen or m.status != "ok"]
+    chosen = {m.key for m in fastest_measurements(measurements, SHOWN)}
+    kept = [m for m in measurements if m.key in chosen or m.status != "ok"]
     more = len(measurements) - len(kept)
     return replace(run, measurements=kept), [f"others  {more:,} plans are in run.json and the report"] * bool(more)
 

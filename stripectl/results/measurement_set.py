@@ -84,10 +84,10 @@ def with_speedups(measurements: Iterable[Measurement]) -> MeasurementSet:
         return (m.workload, m.target, m.method, m.devices)
 
     timed = [m for m in measurements if m.status == "ok" and m.median_s]
-    known = set(map(id, timed))
+    known = {m.key for m in timed}
     for m in sorted(timed, key=_baseline_rank):
         baselines.setdefault(group(m), m)
-    return MeasurementSet(_over(m, baselines.get(group(m))) if id(m) in known else m for m in measurements)
+    return MeasurementSet(_over(m, baselines.get(group(m))) if m.key in known else m for m in measurements)
 
 
 def _baseline_rank(m: Measurement) -> int:

@@ -53,5 +53,5 @@ def notable_plans(measurements: Sequence[Measurement]) -> list[Measurement]:
         *promising_plans(timed),
         *(each[0] for each in refusals_and_failures(measurements)),
     )
-    kept = set(map(id, chosen))
-    return [m for m in measurements if id(m) in kept]
+    kept = {m.key for m in chosen}
+    return [m for m in measurements if m.key in kept]

@@ -59,11 +59,11 @@ def time_plans(cases: Sequence[Case], place: LocalTarget, devices: DevicePool) -
     for case in cases:
         if case.is_ready:
             groups.setdefault((case.workload, without_tiles(case.plan)), []).append(case)
-    found = dict[int, Measurement]()
+    found = dict[tuple[str, ...], Measurement]()
     for group in groups.values():
         devices.say("simulate plans", len(found), len(cases))
-        found |= {id(case): made for case, made in _group(group, place, devices)}
-    return (found[id(case)] if case.is_ready else Measurement.of(case) for case in cases)
+        found |= {case.identity: made for case, made in _group(group, place, devices)}
+    return (found[case.identity] if case.is_ready else Measurement.of(case) for case in cases)
 
 
 def without_tiles(plan: Plan) -> Plan:

@@ -111,7 +111,7 @@ def measurement(plan: str, seconds: float | None, reason: str | None = None) -> 
 def test_notable_are_the_fastest_of_all_and_of_each_scheme_and_a_plan_for_each_reason() -> None:
     fast = [measurement(f"ring/striped/xla@ring=4,tile={128 * n}x128", 1 + n / 100) for n in range(4, 40)]
     other = [measurement(f"ulysses/contiguous/xla@ulysses=4,tile={128 * n}x128", 5 + n / 100) for n in range(4, 40)]
-    refused = [measurement("usp@ring=4", None, f"{n} heads cannot be divided") for n in (3, 5)]
+    refused = [measurement(f"usp@ring={n}", None, f"{n} heads cannot be divided") for n in (3, 5)]
     kept = notable_plans([*other, *fast, *refused, measurement("tree@ring=4", None, "it is for inference")])
     assert [m.plan for m in kept[1:21]] == [m.plan for m in fast[:20]]
     assert kept[0] is other[0] and [m.reason for m in kept[21:]] == ["3 heads cannot be divided", "it is for inference"]

@@ -117,7 +117,7 @@ def plans_chart(ranking: Ranking) -> Chart:
                 at,
                 m,
                 size,
-                names[id(m)],
+                names[m.key],
                 best=m is best or ranking.too_close(best, m),
                 predicted=(twin.median_s or 0.0) / size if twin else None,
             )

@@ -73,8 +73,8 @@ def measurement_tables(shown: Sequence[Measurement], run: MeasurementSet) -> lis
 
 def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run: MeasurementSet) -> PageContext:
     told = console.refusals(shown[at] for at in members)
-    alone = set(map(id, told.others(shown[at] for at in members)))
-    own = [at for at in members if id(shown[at]) in alone]
+    alone = {m.key for m in told.others(shown[at] for at in members)}
+    own = [at for at in members if shown[at].key in alone]
     numbers = [measurement_cells(shown[at], run) for at in own]
     known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
     columns = [column for column in COLUMNS if column == "time" or column in known]

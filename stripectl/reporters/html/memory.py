@@ -188,6 +188,6 @@ def _bars(members: Sequence[Measurement], size: float) -> ChartRow:
     for at, m in enumerate(drawn):
         words = nbytes(m.peak_bytes) + " ✕" * (m.status != "ok")
         bars.append(
-            bar(at, names[id(m)], m, (m.peak_bytes or 0) / size, words, best=m.status == "ok" and m.peak_bytes == least)
+            bar(at, names[m.key], m, (m.peak_bytes or 0) / size, words, best=m.status == "ok" and m.peak_bytes == least)
         )
     return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}

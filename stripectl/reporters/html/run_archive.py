@@ -26,8 +26,8 @@ def shown_measurements(measurements: Sequence[Measurement]) -> Sequence[Measurem
     workloads = len({(m.workload, m.target) for m in measurements})
     timed = fastest_measurements(measurements, max(1, MAX_SHOWN // 4 // workloads))
     without = [m for m in measurements if m.status != "ok"]
-    chosen = {id(m) for m in (*timed[: MAX_SHOWN - len(without[: MAX_SHOWN // 2])], *without[: MAX_SHOWN // 2])}
-    return [m for m in measurements if id(m) in chosen]
+    chosen = {m.key for m in (*timed[: MAX_SHOWN - len(without[: MAX_SHOWN // 2])], *without[: MAX_SHOWN // 2])}
+    return [m for m in measurements if m.key in chosen]
 
 
 def archive_of_run(run: Run) -> tuple[str, str]:

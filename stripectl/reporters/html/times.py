@@ -30,23 +30,23 @@ def of_run(shown: Sequence[Measurement]) -> Section:
     groups: dict[Any, list[Measurement]] = {}
     for m in contenders(shown):
         groups.setdefault((m.workload, m.target.hardware), []).append(m)
-    tied = {id(m) for ranking in rankings(shown) for m in ties(ranking)}
+    tied = {m.key for ranking in rankings(shown) for m in ties(ranking)}
     charts = [time_bars(TITLE, members, MAX_BARS, tied) for members in groups.values()]
     return section("time", "Plans", TITLE, INTRO, grouped_by(charts), ABSENT)
 
 
-def time_bars(title: str, members: Sequence[Measurement], most: int, tied: Set[int] = frozenset()) -> Chart:
+def time_bars(title: str, members: Sequence[Measurement], most: int, tied: Set[tuple[str, ...]] = frozenset()) -> Chart:
     """A chart of the fastest members, which share a workload; plans of the strongest method come first. `tied` has
     the `id` of every plan that may be as fast as the best."""
     several = [m for m in members if m.devices > 1]
     alone, members = [m for m in members if several and m.devices == 1], indexed(several or members)
-    twins = {id(m): simulated_twin(members, m) for m in members}
-    drawn_beside = {id(twin) for twin in twins.values() if twin}
-    rows = [m for m in members if id(m) not in drawn_beside]
+    twins = {m.key: simulated_twin(members, m) for m in members}
+    drawn_beside = {twin.key for twin in twins.values() if twin}
+    rows = [m for m in members if m.key not in drawn_beside]
     shown = sorted(rows, key=lambda m: (strength(m.method), m.median_s or 0.0))[:most]
     unit, size = unit_of(max(m.median_s or 0.0 for m in shown), SECONDS)
     best, left_out, names = shown[0], len(rows) - len(shown), short_labels(shown)
-    listed = [m for row in shown for m in (row, twins[id(row)]) if m]
+    listed = [m for row in shown for m in (row, twins[row.key]) if m]
     return chart(
         "bars",
         title,
@@ -62,12 +62,12 @@ def time_bars(title: str, members: Sequence[Measurement], most: int, tied: Set[i
                 at,
                 m,
                 size,
-                names[id(m)],
-                best=m is best or (id(best) in tied and id(m) in tied),
+                names[m.key],
+                best=m is best or (best.key in tied and m.key in tied),
                 predicted=(twin.median_s or 0.0) / size if twin else None,
             )
             for at, m in enumerate(shown)
-            for twin in (twins[id(m)],)
+            for twin in (twins[m.key],)
         ],
         axis=f"time ({unit})",
         rule=None,
@@ -83,24 +83,19 @@ def simulated_twin(members: MeasurementSet, m: Measurement) -> Measurement | Non
     return members.simulated.get(m.identity) if m.method != "simulated" else None
 
 
-def short_labels(members: Sequence[Measurement]) -> dict[int, str]:
-    """Names of plans by their `id`, without the kernel, the mesh and the tile where all plans share them."""
-    plans = {id(m): m.plan for m in members}
-    parts = {
-        key: (plan.kernel, mesh_text(m.plan), options_text(m.plan))
-        for m in members
-        for key, plan in ((id(m), plans[id(m)]),)
-    }
+def short_labels(members: Sequence[Measurement]) -> dict[tuple[str, ...], str]:
+    """Names of plans by their key, without the kernel, the mesh and the tile where all plans share them."""
+    parts = {m.key: (m.plan.kernel, mesh_text(m.plan), options_text(m.plan)) for m in members}
     same = [len(set(values)) == 1 for values in zip(*parts.values(), strict=True)]
-    found = dict[int, str]()
+    found = dict[tuple[str, ...], str]()
     for m in members:
-        plan, (kernel, mesh, options) = plans[id(m)], parts[id(m)]
-        name = f"{plan.scheme}/{plan.layout}" + f"/{kernel}" * (not same[0])
+        kernel, mesh, options = parts[m.key]
+        name = f"{m.plan.scheme}/{m.plan.layout}" + f"/{kernel}" * (not same[0])
         rest = ",".join(text for text, hidden in ((mesh, same[1]), (options, same[2])) if text and not hidden)
         alone = " (one device)" * (m.devices == 1 and len(members) > 1)
-        found[id(m)] = name + f"@{rest}" * bool(rest) + flags_text(m.flags) + alone
+        found[m.key] = name + f"@{rest}" * bool(rest) + flags_text(m.flags) + alone
     if len(set(found.values())) < len({m.printed_plan for m in members}):
-        return {id(m): plan_label(m) for m in members}
+        return {m.key: plan_label(m) for m in members}
     return found
 
 

@@ -54,10 +54,10 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
     plans without a time and what is not shown. Without `every`: only the best plan of each scheme, and the baseline of
     speed-ups. The simulation of a measured plan is a column, not a row."""
     measurements = run.results
-    twins = {id(measurements.simulation_of(m)) for m in measurements}
+    twins = {twin.key for m in measurements if (twin := measurements.simulation_of(m))}
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
-        if id(m) not in twins:
+        if m.key not in twins:
             groups.setdefault((workload_label(m.workload), m.target.hardware), []).append(m)
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
@@ -199,8 +199,8 @@ class Refusals(NamedTuple):
 
     def others(self, members: Iterable[Measurement]) -> list[Measurement]:
         """The members that have their own row."""
-        together = {id(m) for those in self.groups for m in those}
-        return [m for m in members if id(m) not in together]
+        together = {m.key for those in self.groups for m in those}
+        return [m for m in members if m.key not in together]
 
 
 def refusals(members: Iterable[Measurement]) -> Refusals:
@@ -208,8 +208,8 @@ def refusals(members: Iterable[Measurement]) -> Refusals:
     same = [those for those in refusals_and_failures(members) if those[0].status == "refused"]
     many = [those for those in same if len(those) > MAX_REFUSED_ROWS and not NO_AXIS.match(those[0].reason or "")]
     no_axis = [m for those in same if NO_AXIS.match(those[0].reason or "") for m in those]
-    together = {id(m) for those in (*many, no_axis) for m in those}
-    alone = [m for m in members if m.status != "ok" and id(m) not in together]
+    together = {m.key for those in (*many, no_axis) for m in those}
+    alone = [m for m in members if m.status != "ok" and m.key not in together]
     return Refusals(alone, [*many, *([no_axis] if no_axis else [])])
 
 
