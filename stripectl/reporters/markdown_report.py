@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from stripectl.analysis.distortions import MARK, distortion_sentences
 from stripectl.analysis.ranking import strength
+from stripectl.reporters.cells import measurement_row
 from stripectl.reporters.html.fact_tables import warnings_of
 from stripectl.reporters.html.side_by_side import side_by_side_context
 from stripectl.reporters.markdown import collapsed_details, fit_comment, markdown_table, markdown_text, plain_text
-from stripectl.reporters.terminal import recommendation, tables
+from stripectl.reporters.recommendation_rows import other_workload_rows, panel_rows, panel_title
+from stripectl.reporters.refusals import refusal_texts, refusals
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
@@ -74,11 +76,11 @@ def _verdict(found: Recommendation | None, shown: Sequence[Measurement]) -> list
     if found is None:
         reason = "no plan gave a time" if shown else "the run holds no measurement"
         return [f"### stripectl: {reason}"]
-    rows = [*recommendation.panel_rows(found), *recommendation.other_workload_rows(found)]
+    rows = [*panel_rows(found), *other_workload_rows(found)]
     return [
         f"### stripectl: {markdown_text(found.headline)}",
         "",
-        markdown_text(recommendation.panel_title(found)),
+        markdown_text(panel_title(found)),
         "",
         *markdown_table(("", ""), rows),
     ]
@@ -92,13 +94,13 @@ def _measurements(members: Sequence[Measurement], run: MeasurementSet) -> list[s
     """The fastest plans, and the number of others."""
     timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
     others = [m for m in members if not m.median_s]
-    cells = [tables.measurement_row(m, run) | {"pass": m.workload.passes} for m in timed[:MAX_PLANS]]
+    cells = [measurement_row(m, run) | {"pass": m.workload.passes} for m in timed[:MAX_PLANS]]
     rows = [[each[name] for name in COLUMNS] for each in cells]
     lines = markdown_table(COLUMNS, rows) if rows else []
     if len(timed) > MAX_PLANS:
         lines += ["", f"{len(timed) - MAX_PLANS} more in run.json."]
-    for line in tables.refusal_lines(tables.refusals(others))[:MAX_PLANS]:
-        lines += ["", markdown_text(line.plain.strip())]
+    for status, text in refusal_texts(refusals(others))[:MAX_PLANS]:
+        lines += ["", markdown_text(f"{status}: {text}")]
     return lines
 
 

@@ -16,14 +16,10 @@ from stripectl.cli.bench import command
 from stripectl.core.plan import UNSHARDED, parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
+from stripectl.reporters.by_length_rows import cell_words, winner_rows
 from stripectl.reporters.html.page import render
 from stripectl.reporters.html.page_content import page_context
-from stripectl.reporters.terminal.by_length import (
-    by_length_tables,
-    cell_words,
-    matrix_row,
-    winner_rows,
-)
+from stripectl.reporters.terminal.by_length import by_length_tables, matrix_row
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.meshes import promising_plans

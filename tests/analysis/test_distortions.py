@@ -11,9 +11,9 @@ from stripectl.analysis.distortions import MARK, across_classes, distortion_sent
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.reporters.cells import measurement_row
 from stripectl.reporters.html.first_screen import first_screen
 from stripectl.reporters.markdown_report import run_markdown
-from stripectl.reporters.terminal.tables import measurement_row
 from stripectl.results.findings import Distortion
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run

@@ -15,9 +15,10 @@ from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import read_target
+from stripectl.reporters.cells import memory_cell
 from stripectl.reporters.html.memory import of_run
 from stripectl.reporters.terminal.footnotes import memory_notes
-from stripectl.reporters.terminal.tables import memory_cell, shown_columns
+from stripectl.reporters.terminal.tables import shown_columns
 from stripectl.results.fit import JAX_SHARE, SURE_SHARE, Fit, check_memory, jax_share, limit_sentences, memory_fit
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import with_speedups

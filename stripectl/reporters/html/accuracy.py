@@ -9,6 +9,7 @@ import altair as alt
 from stripectl.analysis.ranking import SimulatedAndMeasured, simulated_and_measured
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.reporters.cells import speedup_cell, spread_cell
 from stripectl.reporters.html.charts import (
     COLOURS,
     INK,
@@ -27,7 +28,6 @@ from stripectl.reporters.html.charts import (
     tip,
     tip_channel,
 )
-from stripectl.reporters.terminal import tables
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
@@ -95,11 +95,11 @@ def _cells(pair: SimulatedAndMeasured) -> tuple[str, ...]:
     return (
         str(pair.measured.plan),
         pair.measured.workload.passes,
-        tables.spread_cell(pair.measured),
+        spread_cell(pair.measured),
         duration(pair.simulated.median_s),
         f"{pair.error:+.0%}",
-        tables.speedup_cell(pair.measured),
-        tables.speedup_cell(pair.simulated),
+        speedup_cell(pair.measured),
+        speedup_cell(pair.simulated),
         NOTHING if pair.speedup_error is None else f"{pair.speedup_error:+.0%}",
     )
 

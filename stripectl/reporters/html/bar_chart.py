@@ -9,6 +9,7 @@ from typing import Any
 
 import altair as alt
 
+from stripectl.reporters.cells import MARKS, spread_cell
 from stripectl.reporters.html.charts import (
     COLOURS,
     INK,
@@ -23,7 +24,6 @@ from stripectl.reporters.html.charts import (
     tip,
     tip_channel,
 )
-from stripectl.reporters.terminal.tables import MARKS, spread_cell
 from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from stripectl.analysis.by_length import QUESTION, SchemesByLength, schemes_by_length
 from stripectl.analysis.by_length_notes import by_length_notes, why_no_time
 from stripectl.core.workload import format_length
+from stripectl.reporters.by_length_rows import cell_words, winner_rows
+from stripectl.reporters.cells import memory_cell, spread_cell
 from stripectl.reporters.html.charts import Chart, ChartGroup, ChartRow, Section, chart, chart_table, section, tip
 from stripectl.reporters.html.heatmap import fullness
 from stripectl.reporters.html.scheme_map import scheme_map
-from stripectl.reporters.terminal import by_length
-from stripectl.reporters.terminal.tables import memory_cell, spread_cell
 from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
@@ -62,7 +62,7 @@ def _chart(contest: SchemesByLength) -> Chart:
         )
         for cell in cells
     ]
-    winners = by_length.winner_rows(contest)
+    winners = winner_rows(contest)
     winning = [list(row.values()) for row in winners]
     words = [name for name in winners[0] if name not in ("time", "memory", "refused")]
     return chart(
@@ -84,7 +84,7 @@ def _chart(contest: SchemesByLength) -> Chart:
 def _cell(contest: SchemesByLength, at: int, scheme: str) -> ChartRow:
     """The cell of a scheme at the length with index `at`."""
     length = contest.lengths[at]
-    cell, words = length.cells.get(scheme), by_length.cell_words(length, scheme)
+    cell, words = length.cells.get(scheme), cell_words(length, scheme)
     known: ChartRow = {"plan": NOTHING, "method": None, "memory": NOTHING, "reason": "", "time": NOTHING}
     ratio = None
     if cell and cell.best:

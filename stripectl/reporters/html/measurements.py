@@ -6,8 +6,9 @@ from typing import NamedTuple, TypedDict
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.errors import BadInput
 from stripectl.export.integrations.yaml import command_line
+from stripectl.reporters.cells import hidden_cell, memory_cell, sent_cell, speedup_cell, spread_cell
 from stripectl.reporters.html.charts import PageContext
-from stripectl.reporters.terminal import tables as console
+from stripectl.reporters.refusals import refusals, refused_alike
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.results.measurement_set import MeasurementSet
@@ -72,7 +73,7 @@ def measurement_tables(shown: Sequence[Measurement], run: MeasurementSet) -> lis
 
 
 def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run: MeasurementSet) -> PageContext:
-    told = console.refusals(shown[at] for at in members)
+    told = refusals(shown[at] for at in members)
     alone = {m.key for m in told.others(shown[at] for at in members)}
     own = [at for at in members if shown[at].key in alone]
     numbers = [measurement_cells(shown[at], run) for at in own]
@@ -85,7 +86,7 @@ def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run
         shown_row["cells"] = [row[column] for column in columns]
         rows.append(shown_row)
     for those in told.groups:
-        shown_row = _row(those[0], console.refused_alike(those), None)
+        shown_row = _row(those[0], refused_alike(those), None)
         shown_row["plans"] = [str(m.plan) for m in those[:MAX_NAMED_PLANS]]
         shown_row["unnamed"] = len(those[MAX_NAMED_PLANS:])
         rows.append(shown_row)
@@ -128,9 +129,9 @@ def measurement_cells(m: Measurement, run: MeasurementSet) -> dict[str, TableCel
     if m.status != "ok":
         return known
     found: dict[str, tuple[str, float | None]] = {
-        "time": (console.spread_cell(m), m.median_s),
-        "memory": (console.memory_cell(m), m.peak_bytes),
-        "hidden": (console.hidden_cell(m), m.overlap and m.overlap.ratio),
+        "time": (spread_cell(m), m.median_s),
+        "memory": (memory_cell(m), m.peak_bytes),
+        "hidden": (hidden_cell(m), m.overlap and m.overlap.ratio),
         "rate": (rate(m.flops_per_s_per_device, "FLOP/s"), m.flops_per_s_per_device),
     }
     if m.samples_s:
@@ -140,8 +141,8 @@ def measurement_cells(m: Measurement, run: MeasurementSet) -> dict[str, TableCel
         found["useful"] = f"{m.tiles.efficiency:.1%}", m.tiles.efficiency
     if m.devices > 1:
         layer, sent, alone = m.bound and m.bound.layer, sum((m.bytes or {}).values()), run.over_one_device(m)
-        found["speed-up"] = console.speedup_cell(m), m.speedup.value if m.speedup else None
-        found |= {"sent": (console.sent_cell(m), sent), "vs one": (times(alone), alone)}
+        found["speed-up"] = speedup_cell(m), m.speedup.value if m.speedup else None
+        found |= {"sent": (sent_cell(m), sent), "vs one": (times(alone), alone)}
         found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
     if m.mfu is not None:
         found["MFU"] = f"{m.mfu:.0%}", m.mfu

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 
 from stripectl.analysis.recommendation import recommend
 from stripectl.reporters import markdown_report
+from stripectl.reporters.cells import MARKS as METHOD_MARKS
 from stripectl.reporters.html import (
     accuracy,
     bar_chart,
@@ -37,7 +38,6 @@ from stripectl.reporters.html import (
 from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, WIDE, Chart, PageContext, Section
 from stripectl.reporters.html.drawing import start_drawer
 from stripectl.reporters.html.page_content import page_context
-from stripectl.reporters.terminal import tables
 from stripectl.results.labels import METHOD_WORDS
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8
@@ -60,7 +60,7 @@ DRAWINGS = {
     "trend": history.draw,
     "work": load_balance.draw,
 }
-MARKS = tables.MARKS | {"counted": "∑", "published": "★"}
+MARKS = METHOD_MARKS | {"counted": "∑", "published": "★"}
 SMALL, BROAD = 0.86, 1.1  # of the width that a drawing was given
 
 

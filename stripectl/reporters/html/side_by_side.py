@@ -11,6 +11,7 @@ from stripectl.analysis.ranking import contenders, strength
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.reporters.cells import spread_cell
 from stripectl.reporters.history_text import run_minute
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import (
@@ -25,7 +26,6 @@ from stripectl.reporters.html.charts import (
 from stripectl.reporters.html.fact_tables import environment_rows, warnings_of
 from stripectl.reporters.html.recommendation import RecommendationCard, recommendation_cards
 from stripectl.reporters.html.run_archive import archive_of_run
-from stripectl.reporters.terminal.tables import spread_cell
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Recommendation
