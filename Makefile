@@ -65,7 +65,7 @@ lint: $(VENV)/dev    ## ruff, pyright and the check of prose
 docs: $(VENV)/dev    ## the documentation, in docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs docs/_build/html
 
-fuzz: $(VENV)/dev    ## a coverage-guided fuzzer: KIND=plans, options, yaml, runs or profiles, MINUTES=12
+fuzz: $(VENV)/dev    ## a coverage-guided fuzzer: KIND=plans, options, yaml, runs, journals or profiles, MINUTES=12
 	$(PIP) --group fuzz
 	$(BIN)/python -m tests.support.fuzz $(or $(KIND),runs) --minutes $(or $(MINUTES),12)
 

@@ -59,7 +59,7 @@ def command(
     """
     from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.results.run import Run, file_of, newest_run
-    from stripectl.util.output import own_descriptor, write_output
+    from stripectl.util.output import own_descriptor, write_atomically, write_output
 
     sources = list(map(file_of, runs or (newest_run(RUNS),)))
     found = [Run.load(path) for path in sources]
@@ -73,7 +73,8 @@ def command(
     if to_stdout:
         click.echo(text, nl=False)
         return
-    write_output(path, text)
+    write = write_output if output else write_atomically  # in the folder of the run
+    write(path, text)
     if own_descriptor(path) is None:
         click.echo(click.format_filename(path))
     if form == "html" and not no_open and sys.stdout.isatty() and has_desktop() and path.is_file():

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -78,8 +79,10 @@ def resumed_folder(output: Path | None) -> Path:
 
 def _resumed(run: Run, folder: Path, asked: Sequence[JsonObject]) -> Run:
     """The run without plans to try again: they failed before they were sampled, or a lost host left them out."""
-    if run.asked and (others := [each for each in asked if each not in run.asked]):
-        what = "workload" if others[0]["target"] in [each["target"] for each in run.asked] else "target"
+    known = {json.dumps(each, sort_keys=True) for each in run.asked}
+    other = next((each for each in asked if known and json.dumps(each, sort_keys=True) not in known), None)
+    if other:
+        what = "workload" if other["target"] in [each["target"] for each in run.asked] else "target"
         raise BadInput(
             f"cannot resume {folder} because it was made for another {what}, by: {run.command}. Try this command with "
             "--resume, or another --output without it."

@@ -101,6 +101,14 @@ def test_a_profile_is_not_written_through_a_link(name: str) -> None:
     assert [path.name for path in Path("elsewhere/plan").iterdir()] == ["theirs"]
 
 
+@pytest.mark.parametrize("kind", ["link", "FIFO"])
+def test_a_report_is_not_written_through_a_link_or_into_a_pipe(kind: str, capsys) -> None:
+    lead("report.html", kind)
+    assert run("report", "run", "--no-open", "--quiet") == 2 and KINDS[kind] in capsys.readouterr().err
+    assert run(*COMMAND, "--resume") == 2 and KINDS[kind] in capsys.readouterr().err
+    assert Path("theirs").read_text() == THEIRS and len(Run.load(Path("run")).measurements) == 3
+
+
 def test_lines_for_another_file_change_nothing(saved: str) -> None:
     Path("run", journal.FILE).write_text(
         "\n".join([line_for("0" * 64, made(0, 9.0).to_json()), json.dumps({"run": "id", "by": "key"}), "7"])

@@ -222,7 +222,10 @@ def test_bad_runs_are_one_line(content: bytes, why: str) -> None:
     assert done.code == 2 and why in done.err
 
 
-@pytest.mark.parametrize("text", ["[/bold]", "\x1b]0;owned\x07", "\ud800", "\x9b2J"], ids=ascii)
+BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # they change the order of text
+
+
+@pytest.mark.parametrize("text", ["[/bold]", "\x1b]0;owned\x07", "\ud800", "\x9b2J", BIDI], ids=ascii)
 def test_texts_of_a_run_are_text(text: str, folder: Path) -> None:
     said = {"target": text, "reason": text, "cost_source": {"source": "datasheet", "left_out": text, text: 1.0}}
     run_file(run_with(plan=f"ring/striped/xla@ring=2{text}", **said), folder)
@@ -230,7 +233,8 @@ def test_texts_of_a_run_are_text(text: str, folder: Path) -> None:
     run = str(folder / "stripectl-runs" / "one")
     for words in (("report", run, "--format", "md"), ("compare", run, run), ("history", str(folder / "kept"))):
         done = asked(*words)
-        assert not done.code and not {"\x1b", "\x07", "\x9b", "\ud800"} & {*done.out}
+        assert not done.code and not {"\x1b", "\x07", "\x9b", "\ud800", *BIDI} & {*done.out}
+    assert not {*BIDI} & {*(folder / "page.html").read_text(encoding="utf-8")}
 
 
 def test_as_many_samples_as_a_run_may_hold() -> None:

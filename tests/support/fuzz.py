@@ -1,7 +1,7 @@
 """A coverage-guided fuzzer of what is read from others, a target a kind of input:
 
     pip install -e . --group fuzz
-    python -m tests.support.fuzz plans|options|yaml|runs|profiles [--minutes 12] [--folder .fuzz]
+    python -m tests.support.fuzz plans|options|yaml|runs|journals|profiles [--minutes 12] [--folder .fuzz]
 
 It starts from seeds that are made of what the repository holds, spoils them by their structure (`hostile`) or by their
 bytes (libFuzzer), keeps what reaches new code in FOLDER/TARGET/corpus, and asks `untrusted` whether what must hold
@@ -48,6 +48,7 @@ with atheris.instrument_imports(include=["stripectl", "yaml"]):  # pyright: igno
 
 LIMIT_S, MEMORY_MB = 60, 4096
 BESIDE = b"\n%PROGRAM%\n"  # between a profile and the program that lies beside it
+AND_LOCK = b"\n%LOCK%\n"  # between a journal and the lock that lies beside it
 DRAWN = b" "  # at the end of a run of which a page is drawn, which takes long
 
 
@@ -82,6 +83,22 @@ def sound_runs() -> Iterator[bytes]:
     few = json.dumps(hostile.run(Random(0), most=2))
     yield gzip.compress(few.encode())
     yield render(Run.from_json(json.loads(few), "a seed")).encode()
+
+
+def check_folder(content: bytes, folder: Path) -> None:
+    journal, _, lock = content.removesuffix(DRAWN).partition(AND_LOCK)
+    untrusted.run_folder(journal, lock, folder, resumes=content.endswith(DRAWN))
+
+
+def sound_folders() -> Iterator[bytes]:
+    for at in range(30):
+        yield hostile.journal(Random(at)) + AND_LOCK + hostile.lock(Random(at)) + DRAWN * (at % 5 == 0)
+
+
+def spoil_folder(content: bytes, random: Random) -> bytes:
+    journal, _, lock = content.partition(AND_LOCK)
+    lines = [json.dumps(hostile.mutated(json.loads(line), random)).encode() for line in journal.splitlines() if line]
+    return b"\n".join(lines) + AND_LOCK + lock
 
 
 def spoil_run(content: bytes, random: Random) -> bytes:
@@ -120,6 +137,7 @@ TARGETS = {
         spoil_run,
         60_000,
     ),
+    "journals": Target(check_folder, sound_folders, spoil_folder, 60_000),
     "profiles": Target(check_profile, sound_profiles, spoil_profile, 20_000),
 }
 

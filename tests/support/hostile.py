@@ -56,6 +56,7 @@ TEXTS = (
 )
 NUMBERS = (0, -1, 1, 2, 7, 2**30, 2**31, 2**63, 10**9, 10**30, 10**400, 1e-320, 1e-99, 1e99, 1e300, -1e300, 0.5, -0.0)
 ODD = (None, True, False, [], {}, [[]], [[], {}], {"a": {}}, [None], float("nan"), float("inf"), [0] * 1000, ["x", 1])
+DIGEST = "%DIGEST%"  # stands for the digest of the run.json that a journal continues
 PIECES = (
     *("ring", "ulysses", "usp", "tree", "lasp", "all_gather", "striped", "zigzag", "contiguous", "xla", "splash"),
     *("@", "/", "=", ",", "x", ":", "*", "-", "..", "ring=", "tensor=2", "data=", "tile=", "backward=", "unroll=", "k"),
@@ -207,6 +208,24 @@ def run(random: Random, most: int = 4) -> dict[str, Any]:
     every = content["measurements"]
     content["measurements"] = [random.choice(every) for _ in range(random.randint(1, most))] if every else []
     return content
+
+
+def journal(random: Random) -> bytes:
+    """Lines of a journal that continues the run.json next to it: measurements of real runs, perhaps spoilt."""
+    lines = [
+        {"continues": DIGEST, "by": random.choice(("key", "identity")), "measurement": m}
+        for m in run(random, most=3)["measurements"]
+    ]
+    content = "\n".join(json.dumps(mutated(each, random)) for each in lines).encode()
+    kind = random.random()
+    if kind < 0.1:
+        return b"[" * 10 ** random.randint(1, 5) + content
+    return cut(content, random) if kind < 0.3 else content
+
+
+def lock(random: Random) -> bytes:
+    """The name of a lock's holder, spoilt."""
+    return json.dumps(mutated({"pid": 1, "host": "a", "since": "2026-01-01"}, random)).encode()
 
 
 @cache

@@ -35,6 +35,9 @@ from stripectl.profiling.session import Session
 from stripectl.reporters.html.drawing import PROGRAM as DRAWER
 from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.reporters.terminal.screen import console
+from stripectl.results.journal import FILE as JOURNAL
+from stripectl.results.journal import digest
+from stripectl.results.lock import FILE as LOCK
 from stripectl.results.profile import Profile
 from stripectl.results.records import read_record
 from stripectl.runner.names import parse_duration
@@ -215,6 +218,21 @@ def run_file(content: bytes, folder: Path, draws: bool = False) -> None:
         assert not asked("report", run, "--no-open", "--quiet", "-o", str(page), folders=[folder]).code
         assert not asked("report", str(page), "--format", "md").code
         asked("bench", *SMALL, "--output", str(path.parent), "--resume", folders=[path.parent])
+
+
+def run_folder(journal: bytes, lock: bytes, folder: Path, resumes: bool = False) -> None:
+    """A run with the journal and the lock of somebody, read by commands and perhaps continued."""
+    place = folder / "run"
+    place.mkdir(exist_ok=True)
+    content = json.dumps(hostile.run(Random(0), most=2)).encode()
+    (place / "run.json").write_bytes(content)
+    for name, theirs in ((JOURNAL, journal.replace(hostile.DIGEST.encode(), digest(content).encode())), (LOCK, lock)):
+        if not os.path.lexists(place / name):
+            (place / name).write_bytes(theirs)
+    asked("report", str(place), "--format", "md")
+    asked("compare", str(place), str(place))
+    if resumes:
+        asked("bench", *SMALL, "--output", str(place), "--resume", folders=[place])
 
 
 def profile(content: bytes, program: str | None, axes: dict[str, int], folder: Path) -> None:
