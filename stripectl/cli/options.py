@@ -1,5 +1,7 @@
 """The options that commands share."""
 
+import os
+
 import click
 
 from stripectl.cli.headings import OptionGroup
@@ -15,8 +17,16 @@ from stripectl.runner.options import (
     DEFAULT_WARMUP,
     RequestOptions,
 )
+from stripectl.util.plug_in_errors import DEBUG
 
 DEFAULT = RequestOptions()
+
+
+def show_tracebacks(_: click.Context, __: click.Parameter, wanted: bool) -> None:
+    """Have this process and its workers show tracebacks."""
+    if wanted:
+        os.environ[DEBUG] = "1"
+
 
 WORKLOAD = OptionGroup(
     "Workload",
@@ -222,5 +232,12 @@ OUTPUT = OptionGroup(
         click.option("--all-plans", is_flag=True, help="Show every plan, not only the best one of each scheme."),
         click.option("--wide", is_flag=True, help="Show every column, even on a narrow screen."),
         click.option("--quiet", is_flag=True, help="Show no progress."),
+        click.option(
+            "--verbose",
+            is_flag=True,
+            expose_value=False,
+            callback=show_tracebacks,
+            help=f"Show the tracebacks of plug-ins and workers, and all that workers print; as {DEBUG}=1.",
+        ),
     ),
 )

@@ -26,6 +26,7 @@ from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import recomputes_attention
 from stripectl.training.program import program_of
 from stripectl.util.json import JsonObject
+from stripectl.util.plug_in_errors import place_in_plug_in, show_traceback
 
 
 def clear(folder: Path) -> None:
@@ -109,7 +110,9 @@ class Session:
         try:
             compiled = program.compile(flags)
         except Exception as error:
-            return record_json(CompilerReport(refused=compiler_message(error), compile_s=time.perf_counter() - start))
+            show_traceback(error)
+            reason, compile_s = compiler_message(error) + place_in_plug_in(error), time.perf_counter() - start
+            return record_json(CompilerReport(refused=reason, compile_s=compile_s))
         compile_s, bundles = time.perf_counter() - start, bundles_of(Path(dump)) if dump else None
         return record_json(program_report(work, parsed, compiled, compile_s, bundles))
 

@@ -23,6 +23,7 @@ from stripectl.runner.replaced_parts import replaced_parts
 from stripectl.runner.static_facts import why_not_installed, why_refused, why_scores_exceed_memory, with_static_facts
 from stripectl.util.files import printable
 from stripectl.util.json import JsonObject
+from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4
@@ -151,5 +152,6 @@ def make_case(
     except StripectlError:
         raise
     except Exception as error:  # a scheme may be foreign code, and must not break the others
-        reason = f"simulating this scheme failed: {type(error).__name__}: {error}"
+        show_traceback(error)
+        reason = f"counting the tiles of this scheme failed: {plug_in_reason(error)}"
         return replace(case, status="failed", reason=reason)

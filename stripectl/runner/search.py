@@ -26,6 +26,7 @@ from stripectl.simulate.training_step import (
     step_sent_bytes,
     with_missing_parts,
 )
+from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 from stripectl.workers.worker_group import WorkerError
 
 
@@ -86,7 +87,8 @@ def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> It
         try:
             kinds.append(simulate_times(work, plans, [machines[at] for *_, machines in runnable], layer=step))
         except Exception as error:  # a scheme may be foreign code, and must not break the others
-            reason = f"simulating this scheme failed: {type(error).__name__}: {error}"
+            show_traceback(error)
+            reason = f"simulating this scheme failed: {plug_in_reason(error)}"
             yield from ((case, replace(Measurement.of(case), status="failed", reason=reason)) for case, *_ in runnable)
             return
     if reason := why_not_unrolled(first.plan, kinds[0].turns):

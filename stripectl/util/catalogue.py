@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from stripectl.errors import BadInput
 from stripectl.util.entry_points import entry_points, origin_of
 from stripectl.util.files import unknown_name
+from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 
 T = TypeVar("T")
 
@@ -61,7 +62,8 @@ class Catalogue(Generic[T]):
                 attribute = self.attribute if own else entry_points(self.part)[name].attr or self.attribute
                 self._cache[name] = getattr(importlib.import_module(self.module(name)), attribute)
             except Exception as error:  # a plug-in may be foreign code, and must not break the others
-                broken[name] = f"{type(error).__name__}: {error}"
+                show_traceback(error)
+                broken[name] = plug_in_reason(error)
         return dict(self._cache), broken
 
     def summary(self, name: str) -> str:

@@ -1,14 +1,18 @@
 """The end of a process's standard error, however long that is, without a file on disk."""
 
+import sys
 import threading
 from typing import IO
+
+from stripectl.util.plug_in_errors import is_debugging
 
 MAX_TAIL_BYTES = 4000
 END_S = 1.0  # for output that is still on its way after the process has ended; its own children may keep the pipe open
 
 
 class StderrTail:
-    """Reads a pipe to its end in a thread, and keeps the last part."""
+    """Reads a pipe to its end in a thread, and keeps the last part. Where tracebacks are shown, the whole output
+    also goes to this process's standard error."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.pipe, self.kept = pipe, b""
@@ -18,6 +22,9 @@ class StderrTail:
     def _read(self) -> None:
         while data := self.pipe.read1(2**16):  # type: ignore[attr-defined]
             self.kept = (self.kept + data)[-MAX_TAIL_BYTES:]
+            if is_debugging():
+                sys.stderr.write(data.decode(errors="replace"))
+                sys.stderr.flush()
         self.pipe.close()
 
     def last_line(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TextIO
 
 from stripectl.errors import BadInput
 from stripectl.util.json import Json
+from stripectl.util.plug_in_errors import place_in_plug_in, show_traceback
 from stripectl.workers.process import WorkerConfig
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -56,12 +57,13 @@ def read_requests(requests: "queue.Queue[WorkerRequest]") -> None:
 
 
 def failure(error: Exception) -> dict[str, Json]:
-    """The answer to a request that raised: the reason in one line, and whether the request itself was bad. A long
-    reason loses its middle, because the error of a callback is at its end."""
+    """The answer to a request that raised: the reason in one line, with its place in a plug-in, and whether the request
+    itself was bad. A long reason loses its middle, because the error of a callback is at its end."""
     text, unsupported = " ".join(str(error).split()), isinstance(error, BadInput)
     if len(text) > 2 * MAX_HALF_CHARACTERS:
         text = f"{text[:MAX_HALF_CHARACTERS]} … {text[-MAX_HALF_CHARACTERS:]}"
-    reason = text if unsupported else ": ".join(filter(None, (type(error).__name__, text)))
+    place = place_in_plug_in(error)
+    reason = text if unsupported else ": ".join(filter(None, (type(error).__name__, text))) + place
     return {"reason": reason, "unsupported": unsupported}
 
 
@@ -94,5 +96,6 @@ def serve(config: WorkerConfig, start: Callable[[], Requests]) -> None:
                 raise BadInput(f"{request.do!r} is not a request of this worker")
             answer = {"result": do(**request.arguments)}
         except Exception as error:  # an error in a plan's program is the plan's result, not this worker's end
+            show_traceback(error)
             answer = failure(error)
         answers.write(json.dumps(answer | {"to": request.number}) + "\n")

@@ -12,7 +12,7 @@ WORKLOAD = (
 )
 EFFORT = "method xla-flag compile-timeout cache time-budget min-samples warmup"
 HOSTS = "coordinator num-processes process-id cluster"
-OUTPUT = "output history json all-plans wide quiet"
+OUTPUT = "output history json all-plans wide quiet verbose"
 PLANS = "scheme layout kernel tile unroll mesh"
 HELP = {
     "bench": {

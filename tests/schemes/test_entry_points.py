@@ -56,6 +56,41 @@ def test_a_run_takes_a_scheme_a_kernel_and_a_machine(tmp_path: Path) -> None:
     assert "profiles/kernels/h100.yaml" in done.stdout
 
 
+HELPER = """
+def of_the_helper(kv):
+    return kv.no_such_attribute
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "said"),
+    [
+        ("simulated", "v5p:2x2x1", "counting the tiles of this scheme failed: AttributeError"),
+        pytest.param("measured", "cpu:2", "AttributeError", marks=pytest.mark.faults),
+        pytest.param("compiled", "v5e:2x2", "AttributeError", marks=pytest.mark.compilers),
+    ],
+)
+def test_an_error_in_a_helper_is_shown_with_its_file_and_line(
+    method: str, target: str, said: str, tmp_path: Path
+) -> None:
+    """And with --verbose the whole traceback, of workers too; only in the program, where the tiles can be counted."""
+    path = installed(tmp_path / "site")
+    scheme, helper = path / "nowhere_attention" / "backward_ring.py", path / "nowhere_attention" / "helper.py"
+    helper.write_text(HELPER)
+    condition = "" if method == "simulated" else 'if type(q).__module__.startswith("jax"): '
+    text = scheme.read_text().replace("    for hop", f"    {condition}of_the_helper(q)\n    for hop", 1)
+    scheme.write_text("from nowhere_attention.helper import of_the_helper\n" + text)
+    devices = "2" if target == "cpu:2" else "4"
+    words = ["--plan", f"backward_ring/zigzag/xla@ring={devices}", "--target", target, "--method", method]
+    small = ["--seqlen", "2k", "--heads", "2", "--head-dim", "64", "--pass", "forward", "--quiet"]
+    done = run("bench", *words, *small, path=path, folder=tmp_path)
+    assert said in done.stdout and "at nowhere_attention/helper.py:3" in done.stdout, done
+    assert "Traceback" not in done.stdout + done.stderr
+    again = ["--verbose", *(["--no-cache"] if method == "compiled" else [])]
+    shown = run("bench", *words, *small, *again, path=path, folder=tmp_path)
+    assert "helper.py" in shown.stderr and "return kv.no_such_attribute" in shown.stderr, shown.stderr
+
+
 @pytest.mark.docs
 def test_pip_installs_the_example_and_it_is_measured(tmp_path: Path) -> None:
     source, path = shutil.copytree(EXAMPLE, tmp_path / "source"), tmp_path / "site"

@@ -76,7 +76,8 @@ def test_one_that_raises_on_clocks_costs_only_itself(tmp_path: Path, capsys: pyt
     assert run("bench", *bench, "--pass", "forward", "--output", "run") == 1
     found = Run.load(Path("run")).measurements
     assert {str(m.plan).split("/")[0]: m.status for m in found} == {"toy": "failed", "ring": "ok"}
-    assert "simulating this scheme failed: ZeroDivisionError: by nothing" in capsys.readouterr().out
+    said = "counting the tiles of this scheme failed: ZeroDivisionError: by nothing, at schemes/toy.py:7"
+    assert said in capsys.readouterr().out
     assert run("tune-tiles", *bench, "--layout", "striped", "--output", "tuned", "--no-cache") == 1
     assert {m.status for m in Run.load(Path("tuned")).measurements if str(m.plan).startswith("ring")} >= {"ok"}
 
