@@ -84,7 +84,7 @@ def _opened(folder: Path, new: bool, attempts: int = ATTEMPTS) -> IO[str]:
 
 def _is_still(file: IO[str], path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(file.fileno()), path.lstat())
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
 

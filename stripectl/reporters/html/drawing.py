@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from stripectl.errors import BadInput
 from stripectl.workers.process import signal_name
@@ -18,7 +17,7 @@ END_S = 5.0  # for which its end is waited for
 PROGRAM = Path(__file__).with_name("drawer.py")
 
 
-def draw_svg(chart: Mapping[str, Any], version: str) -> str:
+def draw_svg(chart: Mapping[str, object], version: str) -> str:
     """A chart of Vega-Lite `version` as SVG.
 
     Raises:
