@@ -2,13 +2,13 @@
 
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from stripectl.results.git import git_commit
 from stripectl.util.json import is_list, is_mapping
 
 PACKAGES = (
@@ -54,17 +54,6 @@ def processor() -> str:
         return next(names, platform.processor())
     except OSError:
         return platform.processor()
-
-
-def git_commit() -> str | None:
-    """The commit of the current folder, marked where files differ from it; None outside a repository."""
-    try:
-        asked = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, timeout=5
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return asked.stdout.strip() or None if asked.returncode == 0 else None
 
 
 def warnings() -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import queue
+import resource
 import socket
 import threading
 import time
@@ -25,10 +26,26 @@ from stripectl.workers.process import Process, Worker, WorkerConfig
 from stripectl.workers.secret import TOKEN, TOKEN_FILE, Unauthentic, run_secret
 
 MAX_STRANGERS_LOGGED = 20
+SPARE_DESCRIPTORS = 512  # for files, workers and what a command opens beside connections
+SILENT_S = 10  # for which a connection may be open without a request
 CLOSE_S = 1.0
 LOOPBACK = ("127.0.0.1", "[::1]")
 
 Result = TypeVar("Result")
+
+
+def server_options() -> list[tuple[str, int]]:
+    """The options of the server: a connection that asks for nothing ends soon, and there are fewer connections than
+    this process may have open files, whose limit is raised as far as the system allows. So silent strangers take
+    nothing that the run needs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return [
+        *links.OPTIONS,
+        ("grpc.server_handshake_timeout_ms", SILENT_S * 1000),
+        ("grpc.max_connection_idle_ms", SILENT_S * 1000),
+        ("grpc.max_allowed_incoming_connections", max(SPARE_DESCRIPTORS, most - SPARE_DESCRIPTORS)),
+    ]
 
 
 @dataclass
@@ -162,7 +179,7 @@ class Coordinator:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     async def _listen(self) -> None:
-        self.server = grpc.aio.server(options=links.OPTIONS)
+        self.server = grpc.aio.server(options=server_options())
         handlers = {
             links.FOLLOW.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._follow),
             links.WORK.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._work),

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
+from stripectl.workers.secret import TOKEN, TOKEN_FILE
 from stripectl.workers.stderr_tail import StderrTail
 
 VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
@@ -60,9 +61,17 @@ class Worker(Protocol):
         ...
 
 
+def safe_path_environment() -> dict[str, str]:
+    """This process's environment for a Python that imports nothing from the current folder, whatever lies there:
+    without the entries of PYTHONPATH that mean it, and without the secret of hosts."""
+    environment = {name: value for name, value in os.environ.items() if name not in (TOKEN, TOKEN_FILE)}
+    folders = [entry for entry in environment.pop("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
+    return environment | {"PYTHONSAFEPATH": "1"} | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
+
+
 def worker_environment(variables: Mapping[str, str], pinned: bool) -> dict[str, str]:
     """The environment of a worker: this process's own, `variables`, and flags that keep a pinned worker on its core."""
-    environment = dict(os.environ)
+    environment = safe_path_environment()
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     environment |= variables
     if pinned:
@@ -91,10 +100,10 @@ class Process:
     def start(
         cls, config: WorkerConfig, variables: Mapping[str, str] | None = None, channel: int | None = None
     ) -> "Process":
-        """Start `python -m stripectl.cli.worker`; `channel` is a file descriptor in place of pipes."""
+        """Start `python -P -m stripectl.cli.worker`; `channel` is a file descriptor in place of pipes."""
         ends = subprocess.PIPE if channel is None else channel
         process = subprocess.Popen(
-            [sys.executable, "-m", "stripectl.cli.worker", json.dumps(asdict(config))],
+            [sys.executable, "-P", "-m", "stripectl.cli.worker", json.dumps(asdict(config))],
             stdin=ends,
             stdout=ends,
             stderr=subprocess.PIPE,

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support import hostile
-from tests.support.golden import PROFILES, ProfileData
+from tests.support.golden import PROFILES, xspace
 from tests.support.untrusted import SMALL, asked, command_line, profile, run_file, strings, watched, yaml_file
 
 BOUNDED = settings(
@@ -56,11 +56,6 @@ def fresh(check: Callable[..., None], *arguments: Any, **more: Any) -> None:
     """The property in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as made:
         check(*arguments, Path(made), **more)
-
-
-def xspace(text: str) -> bytes:
-    """A profile from its text."""
-    return ProfileData.text_proto_to_serialized_xspace(text) or b""
 
 
 def test_what_should_not_happen_is_seen(tmp_path: Path) -> None:

@@ -35,6 +35,11 @@ TPU: Legend = {
 }
 
 
+def xspace(text: str) -> bytes:
+    """A profile from its text."""
+    return ProfileData.text_proto_to_serialized_xspace(text) or b""
+
+
 def plane(name: str, drawing: str, legend: Legend = TPU, *, offset_s: float = 0.0) -> str:
     """A plane of an XSpace as text."""
     lines: dict[str, list[tuple[str, int, int, Mapping[str, Any]]]] = {}

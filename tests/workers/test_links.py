@@ -2,6 +2,10 @@
 
 import asyncio
 import contextlib
+import resource
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -149,6 +153,58 @@ def test_a_silent_stranger_blocks_nobody(
     monkeypatch.setattr(links, "HANDSHAKE_S", 3.0)
     assert visit(cluster, waits) is grpc.StatusCode.UNAUTHENTICATED
     assert len(warned) == 1 and "silent for 3 s" in warned[0]
+
+
+@pytest.mark.hosts
+def test_5000_idle_connections_disturb_nobody(
+    cluster: Coordinator, warned: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They need more open files than a process usually may have; after a while host 0 closes them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard  # host 0 has raised it
+    if hard < 12_000:
+        pytest.skip(f"both ends of 5,000 connections need more than the {hard} files that this process may open")
+    address = cluster.hosts.address
+    idle = [socket.create_connection(address) for _ in range(5000)]
+    try:
+        joins(cluster)
+        assert warned == []
+        idle[0].settimeout(60)
+        while idle[0].recv(2**16):  # its settings, then the end
+            pass
+    finally:
+        for each in idle:
+            each.close()
+    assert not capfd.readouterr().err
+
+
+FEW_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 640))
+from stripectl.workers import coordinator
+coordinator.SPARE_DESCRIPTORS = 100
+with coordinator.Coordinator(coordinator.Hosts(coordinator.free_address("127.0.0.1"), 2, 0), print) as cluster:
+    print(*cluster.hosts.address, flush=True)
+    sys.stdin.readline()
+    files = [open("/dev/null") for _ in range(50)]
+    print("opened", flush=True)
+"""
+
+
+@pytest.mark.hosts
+def test_where_files_are_few_host_0_takes_fewer_connections() -> None:
+    """In a process that may open 640 files: strangers wait, and the process can still open files of its own."""
+    command, pipe = [sys.executable, "-c", FEW_FILES], subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin and process.stdout and process.stderr
+        host, port = process.stdout.readline().split()
+        idle = [socket.create_connection((host, int(port))) for _ in range(600)]
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "opened\n"
+        assert process.wait(60) == 0 and not process.stderr.read()
+        for each in idle:
+            each.close()
 
 
 async def greeted(call: Any) -> links.Link:
