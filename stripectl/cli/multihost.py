@@ -34,6 +34,7 @@ def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
             hosts = find_hosts(options.coordinator, options.num_processes, options.process_id)
             if hosts is None:
                 return run()
+            note_loopback(hosts)
             return follow_run(hosts, options.quiet) if hosts.index else lead_run(hosts, options.quiet, run)
 
     return command
@@ -97,6 +98,16 @@ def detect_hosts() -> "Hosts | None":
                 "--num-processes 1."
             ) from failure
     return Hosts(**found) if found and found["count"] > 1 else None
+
+
+def note_loopback(hosts: "Hosts") -> None:
+    """Print a note where other hosts cannot reach this host by its name."""
+    import platform
+
+    from stripectl.workers.hosts import loopback_note
+
+    if note := loopback_note(hosts, platform.node()):
+        click.echo(f"note: {note}", err=True)
 
 
 def lead_run(hosts: "Hosts", quiet: bool, run: Callable[[], int]) -> int:

@@ -6,7 +6,7 @@ import click
 
 from stripectl.cli.headings import OptionGroup
 from stripectl.cli.paths import PATH
-from stripectl.results.schema import MAX_SAMPLES
+from stripectl.results.schema import MAX_HOSTS, MAX_SAMPLES
 from stripectl.runner.options import (
     DEFAULT_BATCH,
     DEFAULT_BUDGET,
@@ -195,7 +195,7 @@ HOSTS = OptionGroup(
         ),
         click.option(
             "--num-processes",
-            type=click.IntRange(1),
+            type=click.IntRange(1, MAX_HOSTS),
             help="Number of hosts that run this command. [default: the cluster's]",
         ),
         click.option(

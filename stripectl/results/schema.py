@@ -9,6 +9,7 @@ MAX_MEASUREMENTS = 2**17  # of a run
 MAX_ASKED_PLANS = 2**13  # of a command
 MAX_SIMULATED_PLANS = 2**16  # plans of a workload that a command simulates to find the best
 MAX_SAMPLES = 10_000  # of a measurement
+MAX_HOSTS = 4096  # of a command
 MIN_NUMBER, MAX_NUMBER = 1e-60, 1e60  # magnitude of a number other than zero: ratios of ratios stay finite
 MAX_NESTING = 32
 # The size of a run or its journal, the lists and mappings in it, and all values: reading takes at most 2 GiB.

@@ -26,7 +26,7 @@ from stripectl.workers.process import Process, Worker, WorkerConfig
 from stripectl.workers.secret import TOKEN, TOKEN_FILE, Unauthentic, run_secret
 
 MAX_STRANGERS_LOGGED = 20
-SPARE_DESCRIPTORS = 512  # for files, workers and what a command opens beside connections
+SPARE_DESCRIPTORS = 512  # for files, workers and all else that is no connection
 SILENT_S = 10  # for which a connection may be open without a request
 CLOSE_S = 1.0
 LOOPBACK = ("127.0.0.1", "[::1]")

@@ -113,6 +113,21 @@ def free_address(host: str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def loopback_note(hosts: Hosts, name: str) -> str | None:
+    """A note where this host's own name is an address that only itself can reach, as Debian writes it in /etc/hosts:
+    JAX's CPU devices give this address to other hosts. None where it is not, or where all hosts are here."""
+    try:
+        address, leader = socket.gethostbyname(name), socket.gethostbyname(hosts.address[0])
+    except OSError:
+        return None
+    if not address.startswith("127.") or leader.startswith("127."):
+        return None
+    return (
+        f"the name of this host, {printable(name)}, resolves to {address}, which other hosts cannot reach. For CPU "
+        "devices on several hosts, write the host's own address into /etc/hosts."
+    )
+
+
 class Peer(Protocol):
     """Another host. It becomes readable when it is gone."""
 

@@ -18,7 +18,7 @@ from stripectl.results.run import Run
 from stripectl.workers import links
 from stripectl.workers.coordinator import Coordinator
 from stripectl.workers.follower import follow
-from stripectl.workers.hosts import COMPARED, HostFacts, HostLost, Hosts, free_address
+from stripectl.workers.hosts import COMPARED, HostFacts, HostLost, Hosts, free_address, loopback_note
 from stripectl.workers.secret import proof
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 from tests.robustness.test_faults import SMALL, alive, wait_for
@@ -240,6 +240,15 @@ def test_differences_between_hosts_are_named() -> None:
 def test_an_address_is_checked(coordinator: str) -> None:
     with pytest.raises(BadInput, match="ADDRESS:PORT"):
         Hosts(coordinator, 2, 0)
+
+
+def test_a_name_that_is_a_loopback_address_is_noted() -> None:
+    """As Debian writes a host's own name into /etc/hosts; where all hosts are on one machine it is right."""
+    elsewhere, here = Hosts("192.0.2.1:8476", 2, 1), Hosts("127.0.0.1:8476", 2, 1)
+    said = loopback_note(elsewhere, "localhost")
+    assert said and "localhost, resolves to 127.0.0.1, which other hosts cannot reach" in said
+    assert loopback_note(here, "localhost") is None
+    assert loopback_note(elsewhere, "no-such-name.invalid") is None
 
 
 def test_a_host_beyond_the_last_is_refused() -> None:
