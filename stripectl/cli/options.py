@@ -22,10 +22,11 @@ from stripectl.util.plug_in_errors import DEBUG
 DEFAULT = RequestOptions()
 
 
-def show_tracebacks(_: click.Context, __: click.Parameter, wanted: bool) -> None:
-    """Have this process and its workers show tracebacks."""
-    if wanted:
+def show_tracebacks(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Have this process and its workers show tracebacks until the command ends."""
+    if wanted and DEBUG not in os.environ:
         os.environ[DEBUG] = "1"
+        context.call_on_close(lambda: os.environ.pop(DEBUG, None))
 
 
 WORKLOAD = OptionGroup(

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from stripectl.util.plug_in_errors import is_debugging
 from tests.support.command import stripectl
 
 WORKLOAD = (
@@ -55,3 +56,8 @@ def test_options_stand_under_headings(command: str) -> None:
         heading: " ".join(re.findall(r"^  (?:-\w, )?--([\w-]+)", text, re.MULTILINE)) for heading, text in sections
     }
     assert {heading: names for heading, names in listed.items() if names} == HELP[command]
+
+
+def test_verbose_lasts_as_long_as_its_command() -> None:
+    assert stripectl("bench", "--target", "v5p:2x2x1", "--seqlen", "8k", "--verbose", "--dry-run").returncode == 0
+    assert not is_debugging()
