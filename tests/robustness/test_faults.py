@@ -1,5 +1,6 @@
 """Real processes on two pinned cores: what is measured, and what a death or an interrupt costs."""
 
+import contextlib
 import json
 import os
 import signal
@@ -47,11 +48,14 @@ def alive(pid: int) -> bool:
 
 
 def children(pid: int, thread: int | None = None) -> list[int]:
-    """Processes that a thread started; without one, the main thread."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{thread or pid}/children").read_text().split()]
-    except OSError:
-        return []
+    """Processes that a thread started, without the process that draws charts; without a thread, the main thread."""
+    found = list[int]()
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{pid}/task/{thread or pid}/children").read_text().split():
+            with contextlib.suppress(OSError):
+                if b"drawer.py" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return found
 
 
 def wait_for(condition, limit_s: float = 240.0) -> bool:

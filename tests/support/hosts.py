@@ -44,7 +44,8 @@ def ends(processes: Sequence["subprocess.Popen[str]"], limit_s: float = 240) -> 
 
 def sampling(processes: Sequence["subprocess.Popen[str]"], folder: Path) -> list[int]:
     """Wait for the first measurement of a long run; the processes of workers by then."""
-    assert wait_for(lambda: (folder / "run" / "run.json").exists()), [process.poll() for process in processes]
+    path = folder / "run" / "run.json"  # it is there, without measurements, before the first of them
+    assert wait_for(lambda: path.exists() and "samples_s" in path.read_text()), [each.poll() for each in processes]
     return [each for process in processes for each in children(process.pid)]
 
 
