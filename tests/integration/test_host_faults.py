@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stripectl.results.run import Run
-from tests.robustness.test_faults import alive, children, wait_for
 from tests.support.fault_times import Record, hosts, timed
 from tests.support.hosts import BENCH, OTHER_PROGRAM, OTHER_VERSION, Slice, ends, is_worker, long_run, sampling
 from tests.support.network import NAMESPACES
+from tests.support.processes import alive, children, wait_for
 
 pytestmark = pytest.mark.hosts
 COUNTS = pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.full)])

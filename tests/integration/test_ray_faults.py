@@ -14,10 +14,10 @@ import pytest
 
 from stripectl.results.run import Run
 from stripectl.workers.hosts import LOST
-from tests.robustness.test_faults import alive, wait_for
 from tests.support.fault_times import BY_RAY, Record, timed
 from tests.support.hosts import BENCH, OTHER_PROGRAM, OTHER_VERSION, ends, is_worker, long_run, sampling
 from tests.support.network import NAMESPACES, Network
+from tests.support.processes import alive, wait_for
 from tests.support.ray_nodes import RayNodes, descendants
 
 pytestmark = pytest.mark.ray

@@ -1,12 +1,10 @@
 """Real processes on two pinned cores: what is measured, and what a death or an interrupt costs."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from stripectl.runner.bench import bench
 from stripectl.runner.request import Request
 from stripectl.workers.process import Process
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
+from tests.support.processes import alive, children, wait_for
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 
@@ -38,33 +37,6 @@ def request(**changes) -> Request:
 
 
 def silent(now: str, done: int, total: int) -> None: ...
-
-
-def alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-
-
-def children(pid: int, thread: int | None = None) -> list[int]:
-    """Processes that a thread started, without the process that draws charts; without a thread, the main thread."""
-    found = list[int]()
-    with contextlib.suppress(OSError):
-        for child in Path(f"/proc/{pid}/task/{thread or pid}/children").read_text().split():
-            with contextlib.suppress(OSError):
-                if b"drawer.py" not in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
-    return found
-
-
-def wait_for(condition, limit_s: float = 240.0) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_three_layouts_are_measured_and_checked() -> None:

@@ -17,7 +17,7 @@ from stripectl.results import journal
 from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from tests.robustness.test_faults import alive, children, wait_for
+from tests.support.processes import alive, children, wait_for
 
 pytestmark = [
     pytest.mark.faults,

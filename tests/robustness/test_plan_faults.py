@@ -23,7 +23,8 @@ from stripectl.runner.bench import bench
 from stripectl.workers.process import Process
 from stripectl.workers.stderr_tail import StderrTail
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
-from tests.robustness.test_faults import alive, children, request, silent, wait_for
+from tests.robustness.test_faults import request, silent
+from tests.support.processes import alive, children, wait_for
 
 pytestmark = [
     pytest.mark.faults,

@@ -33,8 +33,8 @@ from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, forward_cases, searched_tiles
 from stripectl.runner.tuning.search import tune
 from stripectl.workers.worker_group import WorkerGroup
-from tests.robustness.test_faults import children
 from tests.support.plans import tiles_for
+from tests.support.processes import children
 
 PAPER = ["tune-tiles", "--target", "v5p:8", "--method", "simulated", "--quiet"]
 SMALL = Workload(seq_len=1024, heads=2, kv_heads=2, head_dim=16, dtype="float32")

@@ -12,8 +12,8 @@ from pathlib import Path
 from stripectl.results.environment import cores
 from stripectl.workers.hosts import free_address
 from stripectl.workers.secret import TOKEN
-from tests.robustness.test_faults import children, wait_for
 from tests.support.network import NAMESPACES, Network, address
+from tests.support.processes import children, wait_for
 
 SHAPE = ["--seqlen", "2k", "--heads", "1", "--head-dim", "16", "--tile", "128", "--pass", "forward", "--quiet"]
 BENCH = ["bench", "--method", "measured", *SHAPE]

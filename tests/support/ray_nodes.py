@@ -11,9 +11,9 @@ from pathlib import Path
 
 from stripectl.results.environment import cores
 from stripectl.workers.hosts import free_address
-from tests.robustness.test_faults import children, wait_for
 from tests.support.hosts import PROGRAM
 from tests.support.network import Network, address
+from tests.support.processes import children, wait_for
 
 RAY = Path(sys.executable).with_name("ray")
 
