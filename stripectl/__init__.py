@@ -11,30 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stripectl.api import accuracy, bench, compare, report, trace, tune_tiles
+    from stripectl.core.packing import Packing
     from stripectl.errors import BadInput, Missing, StripectlError
     from stripectl.results.run import Run
-    from stripectl.training.attention import positions, sequence_parallel_attention
+    from stripectl.training.attention import sequence_parallel_attention
+    from stripectl.training.order import padded_length, positions
+    from stripectl.training.rotary import rotary
 
     __version__: str
 
 FACE = {
     **dict.fromkeys(("accuracy", "bench", "compare", "report", "trace", "tune_tiles"), "api"),
     **dict.fromkeys(("BadInput", "Missing", "StripectlError"), "errors"),
+    "Packing": "core.packing",
     "Run": "results.run",
-    "positions": "training.attention",
+    **dict.fromkeys(("padded_length", "positions"), "training.order"),
+    "rotary": "training.rotary",
     "sequence_parallel_attention": "training.attention",
 }
 __all__ = [
     "BadInput",
     "Missing",
+    "Packing",
     "Run",
     "StripectlError",
     "__version__",
     "accuracy",
     "bench",
     "compare",
+    "padded_length",
     "positions",
     "report",
+    "rotary",
     "sequence_parallel_attention",
     "trace",
     "tune_tiles",

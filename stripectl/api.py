@@ -40,16 +40,19 @@ from stripectl.util.files import unknown_name
 from stripectl.util.json import Json
 from stripectl.util.output import write_output
 from stripectl.util.progress import Say
+from stripectl.util.python_words import python_words
 from stripectl.workers.worker_group import interruptible
 
 # Command line options whose values have another name here.
 NAMES = {"plan": "plans", "mesh": "meshes", "xla_flag": "xla_flags", "feature_map": "features", "pass_": "passes"}
+PHRASES = {"pass": "pass_"}
 REPEATED = ("plans", "meshes", "xla_flags")
 NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, int | None)}
 
 Run.renderer = staticmethod(page.render)
 
 
+@python_words(PHRASES)
 def bench(*, output: str | Path | None = None, resume: bool = False, progress: bool = True, **options: Any) -> Run:
     """Time plans side by side: `stripectl bench`.
 
@@ -69,6 +72,7 @@ def bench(*, output: str | Path | None = None, resume: bool = False, progress: b
     return with_recommendation(kept)
 
 
+@python_words(PHRASES)
 def tune_tiles(
     *,
     strategy: str = "race",
@@ -95,6 +99,7 @@ def tune_tiles(
     return with_recommendation(kept)
 
 
+@python_words(PHRASES)
 def trace(
     plan: str | Plan, *, steps: int = 3, output: str | Path | None = None, progress: bool = True, **options: Any
 ) -> Run:

@@ -35,7 +35,7 @@ READS_PLANS = {
     "core/plan.py",
     "runner/parse.py",
     "analysis/plan_selector.py",
-    "training/attention.py",
+    "training/order.py",
     "training/step.py",
     "measure/session.py",
     "compile/session.py",

@@ -124,7 +124,8 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
             f"reads tokens in order. Try --scheme {','.join(able)}."
         )
     if kernel.family not in scheme.kernel_families:
-        needs = scheme.kernel_families[0]
+        families = scheme.kernel_families
+        needs = workload.kernel_family if workload.kernel_family in families else families[0]
         hint = f"Try --kernel {DEFAULT_KERNELS[needs]}."
         yield f"{plan.scheme} needs a {needs} kernel; {plan.kernel} is a {kernel.family} kernel. {hint}"
     if scheme.sends_states and kernel.family == "linear" and plan.layout != BASE:
@@ -133,7 +134,9 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
         yield f"{plan.scheme} sends no states. Omit states={plan.states}, or try --scheme lasp."
     if kernel.attention != workload.attention or (linear and kernel.family != workload.kernel_family):
         hint = f"Try --kernel {DEFAULT_KERNELS[workload.kernel_family]}." if linear else "Add --attention linear."
-        yield f"the workload's attention is {workload.attention}, and {plan.kernel} is a {kernel.family} kernel. {hint}"
+        what = workload.recurrence if workload.gated else f"{workload.attention} attention"
+        needs = f"{what} needs a {workload.kernel_family} kernel"
+        yield f"{needs}, and {plan.kernel} is a {kernel.family} kernel. {hint}"
 
 
 def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:
@@ -162,7 +165,8 @@ def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str
     """Why the rows of a shard do not divide as the plan needs."""
     shard, over = workload.seq_len // plan.shards, plan.sequence_devices // plan.shards
     if shard % over:
-        named = {axis: size for axis, size in plan.axes.items() if axis in SEQUENCE_AXES and axis not in RING_AXES}
+        dividing = {*SEQUENCE_AXES, *schemes[plan.scheme].row_axes} - {*RING_AXES}
+        named = {axis: size for axis, size in plan.axes.items() if axis in dividing}
         hint = ",".join(divisors_of(shard, named))
         yield f"the {shard} rows of a shard cannot be divided over {over} devices. Try {hint}."
     rows = shard // over

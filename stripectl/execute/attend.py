@@ -17,6 +17,7 @@ from jax import lax
 from stripectl.core.comm import HEADS, ROWS
 from stripectl.core.layout import WHOLE, Documents, MaskBlock, Tile
 from stripectl.core.sequence_sharding import SequenceSharding
+from stripectl.execute.derivatives import once, with_backward
 
 
 class Saved(NamedTuple):
@@ -83,12 +84,12 @@ class JaxAttend:
         return out
 
     def empty(self, q) -> Any:
-        rows = q.shape[:3]
-        return self.empty_output(q), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
+        sums = jnp.zeros_like(q, jnp.float32, q.shape[:3])
+        return self.empty_output(q), jnp.full_like(sums, self.kernel.EMPTY), sums
 
     def empty_output(self, q):
         """An output of zeros."""
-        return jnp.zeros((*q.shape[:3], self.value_dim or q.shape[3]), jnp.float32)
+        return jnp.zeros_like(q, jnp.float32, (*q.shape[:3], self.value_dim or q.shape[3]))
 
     def query(self, q):
         return q.astype(jnp.float32)
@@ -139,7 +140,7 @@ class JaxAttend:
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved) -> Any:
-        return jnp.zeros(saved.q_BNTH.shape, jnp.float32)
+        return jnp.zeros_like(saved.q_BNTH, jnp.float32)
 
     def add(self, a, b):
         return jax.tree.map(jnp.add, a, b)
@@ -185,7 +186,7 @@ class JaxAttend:
         return lax.dynamic_slice_in_dim(x, index * size, size, axis=HEADS)
 
     def scatter_heads(self, x, index, parts: int):
-        zeros = jnp.zeros((x.shape[0], x.shape[HEADS] * parts, *x.shape[ROWS:]), x.dtype)
+        zeros = jnp.zeros_like(x, shape=(x.shape[0], x.shape[HEADS] * parts, *x.shape[ROWS:]))
         return lax.dynamic_update_slice_in_dim(zeros, x, index * x.shape[HEADS], axis=HEADS)
 
     def finish(self, state):
@@ -199,16 +200,15 @@ def recompute_in_backward(function: Callable) -> Callable:
     """A function that keeps only its arguments for the backward pass, under any policy of a surrounding jax.checkpoint.
     Such a policy would reach into a jax.checkpoint inside and keep the values of every chunk. Values that depend only
     on a device's index are not moved outside either, because a shard_map without an input does not compile."""
-    opaque = jax.custom_vjp(function)
-    opaque.defvjp(
+    opaque = with_backward(
+        function,
         lambda *arguments: (opaque(*arguments), arguments),
         lambda arguments, gradient: jax.vjp(function, *arguments)[1](gradient),
     )
     return opaque
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def attend_pair(attend: JaxAttend, part, starts, q, kv, me, src, state):
+def _attend_pair(attend: JaxAttend, part, starts, q, kv, me, src, state):
     bands = replace(attend, starts_BD=starts).bands(me, src, part)
     q = q.astype(kv[0].dtype)
     return attend.kernel.forward(q, *kv, state, bands, attend.tiles["forward"], *attend.rates(kv))
@@ -220,6 +220,10 @@ def _attend_pair_forward(attend, part, starts, q, kv, me, src, state):
 
 
 def _attend_pair_backward(attend, part, residuals, cotangents):
+    return None, *once(partial(_pair_gradients, attend, part))(residuals, cotangents)
+
+
+def _pair_gradients(attend, part, residuals, cotangents):
     """The gradients of a state. Its meaning does not depend on its maximum, so the maximum is a constant here: the
     pair's gradients are attention's, with the maximum as the log-sum-exp and minus dsum as delta."""
     starts, q, kv, me, src, before, after = residuals
@@ -229,7 +233,7 @@ def _attend_pair_backward(attend, part, residuals, cotangents):
     dq, dkv = attend.backward(saved, kv, me, src, into=attend.zeros(saved), part=part)
     decay = jnp.exp(before - after)
     dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
-    return None, dq.astype(q.dtype), dkv, None, None, (dout * decay[..., None], jnp.zeros_like(before), dsum * decay)
+    return dq.astype(q.dtype), dkv, None, None, (dout * decay[..., None], jnp.zeros_like(before), dsum * decay)
 
 
-attend_pair.defvjp(_attend_pair_forward, _attend_pair_backward)
+attend_pair = with_backward(_attend_pair, _attend_pair_forward, _attend_pair_backward, (0, 1))

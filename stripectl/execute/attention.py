@@ -14,18 +14,21 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.execute.attend import JaxAttend, Saved
 from stripectl.execute.comm import JaxComm
+from stripectl.execute.derivatives import once, with_backward
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
 from stripectl.execute.linear_attend import JaxGatedAttend, JaxLinearAttend
+from stripectl.execute.settings import own_settings
 
 ATTENTION = "attention"  # the name of a shard's output and log-sum-exp in policies of jax.checkpoint
 
 
-def shard_attention(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: bool) -> Callable:
+def scheme_on_shard(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: bool) -> Callable:
     """attention(q, k, v, *gates, starts if any) -> out on one shard, differentiable: with the scheme's own backward
     between its enter and leave, or by transposition. In a `layer`, the hidden states of a scheme that moves them are
     moved already."""
     meets = sharded_forward(scheme, attend, comm)
 
+    @own_settings
     def attention(q, *others):
         *others, starts = (*others, None)[: attend.gates + 3]
         q, kv = attend.in_runs(*attend.with_features(q, tuple(others)))
@@ -50,7 +53,6 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
         return lambda *arrays: forward(*arrays)[0]
     written = scheme.backward
 
-    @jax.custom_vjp
     def meets(q, kv, starts):
         return forward(q, kv, starts)[0]
 
@@ -58,15 +60,17 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
         out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, kv, starts))
         return out, (q, kv, starts, out, residual)
 
-    def backward(residuals, dout):
+    def gradients(residuals, dout):
         q, kv, starts, out, residual = residuals
         delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
         own = replace(attend, starts_BD=starts)
         dq, dkv = written(Saved(q, dout, residual, delta), kv, own, comm)
-        return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv), None
+        return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
 
-    meets.defvjp(save, backward)
-    return meets
+    def backward(residuals, dout):
+        return *once(gradients)(residuals, dout), None
+
+    return with_backward(meets, save, backward)
 
 
 def plan_attention(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
@@ -86,4 +90,4 @@ def plan_attention(plan: Plan, workload: Workload, *, layer: bool = False) -> Ca
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
         kept = {"features": workload.features, "keeps": plan.states == STATES[0]}
         attend = JaxLinearAttend(*given, decays=workload.rates, over=over, **kept)
-    return shard_attention(schemes[plan.scheme], attend, comm, layer)
+    return scheme_on_shard(schemes[plan.scheme], attend, comm, layer)

@@ -160,7 +160,7 @@ class JaxGatedAttend(JaxAttend):
 
     def no_state(self, kv):
         k, v, *_ = kv
-        return jnp.zeros((*v.shape[:2], k.shape[3], v.shape[3]), jnp.float32)
+        return jnp.zeros_like(v, jnp.float32, (*v.shape[:2], k.shape[3], v.shape[3]))
 
     def __call__(self, q, kv, me, src, *, into, part=None):
         return self.apply(q, kv, self.no_state(kv), into=into)

@@ -1,8 +1,9 @@
-"""A plan inside your own program: its attention over your mesh, and the order of a sequence's tokens.
+"""A plan's attention inside your own program, over your mesh.
 
 Letters: B batch, T positions in the layout's order, N query heads, K key/value heads, H head_dim.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,18 +16,25 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
-from stripectl.core.linear_attention import CONSTANT
-from stripectl.core.plan import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, make_mesh, parse_plan
+from stripectl.core.linear_attention import CONSTANT, FEATURES, PER_HEAD
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.execute.attention import plan_attention
+from stripectl.execute.derivatives import reverse_mode_only
 from stripectl.execute.program import partition
+from stripectl.execute.settings import own_settings
 from stripectl.hardware.profile import Hardware, hardware_of_device
+from stripectl.training.arguments import PHRASES, check_heads, check_packing, check_scale, gates_in_order, refuse
+from stripectl.training.order import plan_on_mesh
+from stripectl.util.python_words import python_words
 
 
+@python_words(PHRASES)
+@own_settings
 def sequence_parallel_attention(
     q_BTNH: jax.Array,
     k_BTKH: jax.Array,
@@ -35,148 +43,173 @@ def sequence_parallel_attention(
     mesh: Mesh | AbstractMesh | None,
     *,
     mask: str = "causal",
-    documents: jax.Array | None = None,
-    decay: str = "1",
-    features: str = "none",
+    documents: jax.Array | np.ndarray | None = None,
+    segment_ids: jax.Array | np.ndarray | None = None,
+    scale: float | jax.Array | None = None,
+    decay: str | float = "1",
+    features: str = FEATURES[0],
     recurrence: str = CONSTANT,
-    gates: Sequence[jax.Array] = (),
+    gates: Mapping[str, jax.Array] | None = None,
 ) -> jax.Array:
-    """Attention by a plan's scheme, layout and kernel. Call it inside your own jit, and differentiate through it.
+    """Attention by a plan's scheme, layout and kernel. Call it inside your own jit.
 
-    The gradient is the scheme's own backward pass where it has one, else the transpose. Scores are scaled by
-    head_dim ** -0.5; a plan with a linear attention kernel computes linear attention, without scaling. Exact: this is
-    the program that `stripectl bench` times and checks.
+    It has gradients in reverse mode (`jax.grad`, `jax.vjp`): the scheme's own backward pass where it has one, else the
+    transpose. Forward mode is refused, and so are gradients of gradients, which only the kernel `dense` has. A plan
+    with a linear attention kernel computes linear attention. Exact: this is the program that `stripectl bench` times
+    and checks, whatever JAX's settings for 64 bits and promotion are. Values of `documents`, `segment_ids` and `gates`
+    are checked where they are known, outside a jit; shapes and dtypes always.
 
     Args:
         q_BTNH: (batch, positions, heads, head_dim), as in jax.nn.dot_product_attention; float32 or bfloat16, with
             positions in the plan's layout (`positions`).
         k_BTKH, v_BTKH: (batch, positions, kv_heads, head_dim); kv_heads divides heads. Values may have another head
-            size, which the output then has too.
+            size, which the output then has too. With `mesh`, an axis `tensor` may be larger than kv_heads: each device
+            then has a copy of the heads that it needs.
         plan: a plan or its text, `ring/striped@ring=4,tensor=2`. It names a layout wherever its scheme has several,
             because the layout decides the order of the tokens that you pass. Without a mesh it takes the sizes of
             `mesh`, without a kernel the kernel of the devices, and without a tile the fastest tile by the table of the
             devices, as in `stripectl bench`.
         mesh: the mesh of the arrays: batch is sharded over its axes `data` and `fsdp`, positions over `ring` and the
             other axes of a sequence, heads over `tensor`. None: this is called inside your own shard_map over such
-            axes, with one device's part of each array, and the plan names its mesh.
+            axes, with one device's part of each array, and the plan names its mesh. Axes may be Auto or Explicit.
         mask: `causal`, `full`, or `sliding:4k`: each query sees 4k keys, its own included.
-        documents: int32 (batch, documents), where several documents are packed in a sequence: the position at which
-            each begins, ascending from 0, padded with the sequence's length. A query sees only the keys of its own
-            document. Sharded like the batch, with a copy on every device of a sequence.
+        documents: int32 (batch, documents), where several documents are packed in a sequence: the position in the text
+            at which each begins, ascending from 0, padded with the sequence's length (`Packing` makes them). A query
+            sees only the keys of its own document. Sharded like the batch, with a copy on every device of a sequence.
+        segment_ids: int32 (batch, positions) in the plan's layout, the same as the document of each token. Tokens of a
+            document are adjacent in the text: under a jit, a number that comes back is another document.
+        scale: the factor of the scores of softmax attention, by default head_dim ** -0.5: a number or a float32 scalar,
+            which may be traced. Queries are multiplied by its share of the default and rounded to their dtype. Linear
+            attention has none.
         decay: for linear attention, the factor by which a state decays per token: a number, or `per-head` for
             the decays of TransNormerLLM.
         features: for linear attention, the map of queries and keys: `none`, or `elu` (1 + elu).
         recurrence: for linear attention, the rule of a plan with the kernel `gated`: `gdn`, `kda`, `mamba2`, `gla` or
             `deltanet`. Queries and keys then have the same heads, and values may have more, in equal groups.
-        gates: the arrays of the recurrence, float32, (batch, positions, value heads) or with a vector per head of
-            keys: logarithms of gates, and with the delta rule the share of an old value that a new one replaces.
+        gates: the arrays of the recurrence by name, float32. `log_gate`, the logarithm of the factor by which a state
+            decays, at most 0: (batch, positions, value heads), with `kda` and `gla` (batch, positions, value heads,
+            head_dim of keys). `write`, with the delta rule (`gdn`, `kda`, `deltanet`), the share of an old value that a
+            new one replaces, from 0 to 2: (batch, positions, value heads).
 
     Returns:
         (batch, positions, heads, head_dim) in the dtype of q, sharded over the axes as `mesh` says.
 
     Raises:
-        BadInput: the plan is unknown, does not fit the mesh or cannot compute these shapes; the message has the reason.
+        BadInput: an argument is wrong, or the plan is unknown, does not fit the mesh or cannot compute these shapes;
+            the message has the reason and what to try. Also where a tangent or a second derivative is asked for.
     """
-    plan, given = plan_on_mesh(plan, mesh), () if documents is None else (documents,)
-    parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
+    plan = plan_on_mesh(plan, mesh)
+    check_heads(q_BTNH, k_BTKH, v_BTKH, recurrence)
+    attention = attention_of_plan(plan, recurrence)
+    if schemes[plan.scheme].query_sharding == "whole":
+        raise refuse(f"{plan.scheme} is for decoding, with all queries on every device", "scheme ring in the plan")
+    if attention == "softmax" and (str(decay), features) != ("1", FEATURES[0]):
+        raise refuse(f"decay and features are of linear attention, and {plan} is not", "ring/contiguous/chunked")
     kept = {
-        "attention": attention_of_plan(plan, recurrence),
-        "decay": decay,
+        "attention": attention,
+        "decay": str(decay) if isinstance(decay, int | float) else decay,
         "features": features,
         "recurrence": recurrence,
     }
-    work = workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts, bool(given), mask=mask, **kept)
+    parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
+    batch, rows = q_BTNH.shape[:2]
+    check_packing(documents, segment_ids, plan, batch, rows, rows * parts[1])
+    if scale is not None:
+        check_scale(scale, attention)
+        factor = jnp.asarray(scale, jnp.float32) * math.sqrt(q_BTNH.shape[3])
+        q_BTNH = (jnp.asarray(q_BTNH, jnp.float32) * factor).astype(q_BTNH.dtype)
+    if mesh is not None and decay != PER_HEAD:
+        q_BTNH, k_BTKH, v_BTKH = with_copied_heads(q_BTNH, k_BTKH, v_BTKH, plan.product(HEAD_AXES), recurrence)
+    packed = documents is not None or segment_ids is not None
+    work = workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts, packed, mask=mask, **kept)
+    in_order = gates_in_order(gates, work, (*v_BTKH.shape[:3],))
     hardware = mesh_hardware(mesh)
     trains = schemes[plan.scheme].query_sharding == "all"  # then the caller may differentiate
     plan = with_defaults(plan, replace(work, passes="forward-backward") if trains else work, hardware)
     if reason := why_unsupported(plan, work, hardware.kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
-    attend = attention_inside_shard_map(plan, work) if mesh is None else on_mesh(plan, work, mesh)
-    if [x.shape[3:] for x in gates] != [shape for _, _, shape, _ in work.kv_shapes[2:]]:
-        names = ", ".join(work.gated.gate_shapes(1)) if work.gated else "no gates"
-        raise BadInput(f"{recurrence} needs the arrays {names} in gates, not {len(gates)} arrays of other shapes.")
-    inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH, *gates))
-    return jnp.swapaxes(attend(*inner, *given), 1, 2)
+    given = [jnp.asarray(x, jnp.int32) for x in (documents, segment_ids) if x is not None]
+    of_segments = segment_ids is not None
+    if mesh is None:
+        attend = attention_inside_shard_map(plan, work, of_segments)
+    else:
+        attend = on_mesh(plan, work, mesh, of_segments)
+    inner = [reverse_mode_only(jnp.swapaxes(x, 1, 2)) for x in (q_BTNH, k_BTKH, v_BTKH, *in_order)]
+    return jnp.swapaxes(attend(*varying_alike([*inner, *given], plan, work)), 1, 2)
 
 
-def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callable:
-    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD if there are documents) -> out_BNTH, all global arrays, for a plan
-    that names its tile and all sizes."""
-    spec, attend = partition(plan), plan_attention(plan, workload, layer=True)
+def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh, of_segments: bool = False) -> Callable:
+    """attention(q_BNTH, k_BKTH, v_BKTH, *gates, starts_BD if there are documents) -> out_BNTH, all global arrays, for a
+    plan that names its tile and all sizes; with `of_segments` it takes the document of each token, (batch, positions),
+    in place of starts."""
+    spec, attend = partition(plan), shard_attention_of(plan, workload, of_segments)
     of_keys = (PartitionSpec(*spec[: 3 + len(shape)]) for _, _, shape, _ in workload.kv_shapes)
-    specs = (spec, *of_keys) + (PartitionSpec(spec[0]),) * (workload.documents is not None)
+    of_documents = PartitionSpec(spec[0], spec[2]) if of_segments else PartitionSpec(spec[0])
+    specs = (spec, *of_keys) + (of_documents,) * (workload.documents is not None)
     mapped = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
-    if AxisType.Explicit not in mesh.axis_types:
+    explicit = {axis for axis, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit}
+    if not explicit:
         return mapped
 
+    def typed(spec: PartitionSpec) -> PartitionSpec:
+        """The axes of a spec that are part of an array's type."""
+        each = ((axes,) if isinstance(axes, str) else axes or () for axes in spec)
+        return PartitionSpec(*(tuple(axis for axis in axes if axis in explicit) or None for axes in each))
+
     def laid(*arrays):
-        return mapped(*(jax.reshard(x, NamedSharding(mesh, each)) for x, each in zip(arrays, specs, strict=True)))
+        return mapped(
+            *(jax.reshard(x, NamedSharding(mesh, typed(each))) for x, each in zip(arrays, specs, strict=True))
+        )
 
     return laid
 
 
-def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None = None) -> np.ndarray:
-    """int32 (seq_len,): the position in the text of each row of the arrays that a plan's attention takes.
+def shard_attention_of(plan: Plan, workload: Workload, of_segments: bool) -> Callable:
+    """A plan's attention on one device's part, which takes the starts of documents or, with `of_segments`, this
+    device's part of the document of each token."""
+    attend = plan_attention(plan, workload, layer=True)
+    if not of_segments:
+        return attend
+    inverse = layouts[plan.layout].inverse(plan.shards, workload.seq_len)
+    over = tuple(axis for axis in SEQUENCE_AXES if plan.size(axis) > 1)
 
-    Permute tokens and targets once, `tokens[:, positions(plan, seq_len)]`, and use the same array wherever positions
-    matter, such as in rotary embeddings; layers then move no tokens. `np.argsort` gives the inverse.
+    @own_settings
+    def attention(*arrays):
+        *others, ids_BT = arrays
+        if over:
+            ids_BT = lax.all_gather(ids_BT, over, axis=1, tiled=True)
+        return attend(*others, starts_of_segments(ids_BT[:, inverse]))
 
-    Raises:
-        BadInput: the plan is unknown, names no mesh while `mesh` is None, or cannot shard such a sequence.
-    """
-    plan = plan_on_mesh(plan, mesh)
-    layout = layouts[plan.layout]
-    if reason := layout.why_unsupported(seq_len, plan.shards):
-        raise BadInput(reason)
-    return layout.permutation(plan.shards, seq_len).astype(np.int32)
-
-
-def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
-    """The plan with its layout and the mesh's sizes; with None the plan's own mesh, which must equal the mesh of the
-    surrounding shard_map.
-
-    Raises:
-        BadInput: they differ, neither has sizes, or the plan omits a layout of which its scheme has several.
-    """
-    plan = with_layout(parse_plan(plan) if isinstance(plan, str) else plan)
-    if mesh is None:
-        if plan.mesh is None:
-            raise BadInput(f"{plan} names no sizes and there is no mesh. Write {plan}@ring=4, or pass a mesh.")
-        return plan
-    there: Mapping[str, int] = {axis: size for axis, size in mesh.shape.items() if size > 1}
-    if strange := [axis for axis in there if axis not in AXES]:
-        raise BadInput(
-            f"the mesh has an axis {strange[0]}; plans have {', '.join(AXES)}. Rename it, or call this with mesh=None "
-            f"inside your own shard_map."
-        )
-    if plan.mesh is None or not (plan.mesh or schemes[plan.scheme].axes):  # a scheme without axes names no mesh itself
-        return replace(plan, mesh=make_mesh(there))
-    if plan.axes != there:
-        raise BadInput(f"{plan} is not for the mesh {', '.join(f'{axis}={size}' for axis, size in there.items())}.")
-    return plan
+    return attention
 
 
-def with_layout(plan: Plan) -> Plan:
-    """The plan with its layout.
+def starts_of_segments(ids_BT: jax.Array) -> jax.Array:
+    """int32 (batch, positions): where documents begin, padded with the length, from the document of each token in the
+    order of the text."""
+    length = ids_BT.shape[1]
+    begins_BT = jnp.pad(ids_BT[:, 1:] != ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    return jnp.sort(jnp.where(begins_BT, jnp.arange(length, dtype=jnp.int32), length), axis=1)
 
-    Raises:
-        BadInput: it omits the layout, and its scheme has several. A default would compute something else than a caller
-            means whose tokens are in another order.
-    """
-    known = schemes[plan.scheme].layouts or layouts.names()
-    if plan.layout or len(known) == 1:
-        return replace(plan, layout=plan.layout or known[0])
-    raise BadInput(
-        f"cannot tell the order of the tokens because the plan {plan} names no layout. Write {plan.scheme}/"
-        f"{schemes[plan.scheme].default_layout} and order the tokens by stripectl.positions, or for tokens in the "
-        f"order of the text {plan.scheme}/contiguous."
-    )
+
+def with_copied_heads(
+    q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, devices: int, recurrence: str
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Queries, keys and values in which heads that several query heads share (with a recurrence, that several value
+    heads share) are copied until they can be divided over the devices; unchanged where no number of copies helps."""
+    shared, sharing = k_BTKH.shape[2], (q_BTNH if recurrence == CONSTANT else v_BTKH).shape[2]
+    copies = math.lcm(shared, devices) // shared
+    if copies == 1 or sharing % (shared * copies):
+        return q_BTNH, k_BTKH, v_BTKH
+    k_BTKH = jnp.repeat(k_BTKH, copies, axis=2)
+    if recurrence == CONSTANT:
+        return q_BTNH, k_BTKH, jnp.repeat(v_BTKH, copies, axis=2)
+    return jnp.repeat(q_BTNH, copies, axis=2), k_BTKH, v_BTKH
 
 
 def attention_of_plan(plan: Plan, recurrence: str) -> str:
-    """The attention that a plan computes: of its kernel, else linear where its scheme sends states or a recurrence is
-    given, else softmax."""
-    if plan.kernel:
+    """The attention that a plan computes: linear where a recurrence is given, else of its kernel, else linear where its
+    scheme sends states, else softmax."""
+    if plan.kernel and recurrence == CONSTANT:
         return kernels[plan.kernel].attention
     return "linear" if recurrence != CONSTANT or schemes[plan.scheme].sends_states else "softmax"
 
@@ -191,35 +224,45 @@ def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: boo
     """The workload of arrays that are shards over `parts` of batch, positions and heads; `kept` are fields as given.
 
     Raises:
-        BadInput: their shapes or dtypes do not fit together.
+        BadInput: a field is unknown, or does not fit the others.
     """
-    shapes, dtypes = [x.shape for x in (q_BTNH, k_BTKH, v_BTKH)], {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
-    gated = kept.get("recurrence", CONSTANT) != CONSTANT
-    rows_alike = len({shape[:2] for shape in shapes}) == 1 and shapes[1][:3] == shapes[0 if gated else 2][:3]
-    if any(len(x) != 4 for x in shapes) or not rows_alike or shapes[0][3] != shapes[1][3] or len(dtypes) > 1:
-        raise BadInput(
-            f"queries, keys and values must be (batch, positions, heads, head_dim) of one dtype; queries may have more "
-            f"heads, and values another head size, not {', '.join(map(str, shapes))} in {', '.join(sorted(dtypes))}."
-        )
-    (batch, rows, heads, head_dim), kv_heads = shapes[0], shapes[1][2]
-    if gated:
-        kept, heads, kv_heads = kept | {"key_heads": heads * parts[2]}, shapes[2][2], shapes[2][2]
+    (batch, rows, heads, head_dim), kv_heads = q_BTNH.shape, k_BTKH.shape[2]
+    if kept.get("recurrence", CONSTANT) != CONSTANT:
+        kept, heads, kv_heads = kept | {"key_heads": heads * parts[2]}, v_BTKH.shape[2], v_BTKH.shape[2]
     return Workload(
         seq_len=rows * parts[1],
         batch=batch * parts[0],
         heads=heads * parts[2],
         kv_heads=kv_heads * parts[2],
         head_dim=head_dim,
-        v_head_dim=shapes[2][3],
-        dtype=dtypes.pop(),
+        v_head_dim=v_BTKH.shape[3],
+        dtype=str(q_BTNH.dtype),
         documents=(rows * parts[1],) if packed else None,
         **kept,
     )
 
 
-def attention_inside_shard_map(plan: Plan, workload: Workload) -> Callable:
-    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD if there are documents) -> out_BNTH on one device, inside a shard_map
-    whose axes are the plan's.
+def varying_alike(arrays: Sequence[jax.Array], plan: Plan, workload: Workload) -> list[jax.Array]:
+    """The arrays with one set of axes of a surrounding shard_map over which they vary, where it has check_vma=True.
+
+    Raises:
+        BadInput: it has, and the kernel's library says nothing about axes.
+    """
+    varying = [jax.typeof(x).manual_axis_type.varying for x in arrays]
+    axes = frozenset[str]().union(*varying)
+    if axes and kernels[plan.kernel].why_unsupported(workload, plan, "cpu", None):
+        raise refuse(
+            f"the surrounding shard_map has check_vma=True, and the kernel {plan.kernel} does not say over which axes "
+            f"its results vary",
+            "check_vma=False, or mesh=... outside a shard_map",
+        )
+    if not axes:
+        return [*arrays]
+    return [lax.pcast(x, tuple(axes - own), to="varying") for x, own in zip(arrays, varying, strict=True)]
+
+
+def attention_inside_shard_map(plan: Plan, workload: Workload, of_segments: bool) -> Callable:
+    """The attention of `on_mesh` on one device, inside a shard_map whose axes are the plan's.
 
     Raises:
         BadInput: the axes differ.
@@ -228,7 +271,13 @@ def attention_inside_shard_map(plan: Plan, workload: Workload) -> Callable:
         try:
             found = lax.axis_size(axis)
         except NameError:
-            raise BadInput(f"the surrounding shard_map has no axis {axis}, which {plan} needs.") from None
+            raise BadInput(
+                f"the surrounding shard_map has no axis {axis}, which {plan} needs. Try jax.shard_map over a mesh with "
+                f"{axis}={size}, or mesh=... outside a shard_map."
+            ) from None
         if found != size:
-            raise BadInput(f"{plan} needs {axis}={size}, but the surrounding shard_map has {axis}={found}.")
-    return plan_attention(plan, workload, layer=True)
+            raise BadInput(
+                f"{plan} needs {axis}={size}, but the surrounding shard_map has {axis}={found}. Try {axis}={found} in "
+                f"the plan."
+            )
+    return shard_attention_of(plan, workload, of_segments)

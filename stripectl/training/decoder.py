@@ -26,6 +26,7 @@ from jax import lax
 
 from stripectl.core.layer_groups import segments
 from stripectl.core.model_config import Model
+from stripectl.training.rotary import Rotation, rotated
 from stripectl.training.sharding import Dims, ParameterSharding
 from stripectl.training.short_convolution import short_convolution
 
@@ -34,8 +35,6 @@ EPSILON = 1e-5
 GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and 0.1 (Mamba-2)
 GLA_TEMPERATURE = 16  # Yang et al. 2023, section 4.4
 ALIKE = "every"  # the name of the only stack of layers
-ROTARY_BASE = 10000.0  # Su et al. 2021; Llama 3 has 500000
-Rotation = tuple[jax.Array, jax.Array]
 
 
 def unit(x: jax.Array) -> jax.Array:
@@ -62,19 +61,6 @@ class Attention(NamedTuple):
     def __call__(self, *arrays: jax.Array) -> jax.Array:
         out = self.compute(*arrays)
         return unit(out).astype(out.dtype) if self.norms else out
-
-
-def rotation(positions_T: jax.Array, head_dim: int, base: float) -> Rotation:
-    """(cosines, sines), float32 (positions, head_dim / 2), of the angles in Su et al. 2021, section 3.2.2."""
-    angles = positions_T[:, None].astype(jnp.float32) * base ** (-jnp.arange(0, head_dim, 2) / head_dim)
-    return jnp.cos(angles), jnp.sin(angles)
-
-
-def rotated(x_BNTH: jax.Array, turn: Rotation) -> jax.Array:
-    """Queries or keys rotated by their positions; a pair is a row's i-th entry and the i-th of its second half."""
-    cos, sin = turn
-    a, b = jnp.split(x_BNTH.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BNTH.dtype)
 
 
 def swiglu(weights, x_PGSCD):

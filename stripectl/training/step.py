@@ -28,10 +28,14 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.execute.program import compile_with, local_devices, mesh_of
+from stripectl.execute.settings import own_settings
 from stripectl.hardware.profile import hardware_of_device
-from stripectl.training.attention import on_mesh, positions
-from stripectl.training.decoder import ROTARY_BASE, Attention, Decoder, rotation
+from stripectl.training.attention import on_mesh
+from stripectl.training.decoder import Attention, Decoder
+from stripectl.training.order import positions
+from stripectl.training.rotary import ROTARY_BASE, rotation
 from stripectl.training.sharding import ParameterSharding, shardings
+from stripectl.util.python_words import python_words
 
 
 class Batch(NamedTuple):
@@ -80,12 +84,14 @@ class Training:
         return NamedSharding(self.mesh, PartitionSpec())
 
     @cached_property
+    @own_settings
     def definition(self) -> tuple[Any, Any]:
         """(graph, abstract parameters) of the decoder."""
         graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(self.model, nnx.Rngs(0))))
         return graph, abstract
 
     @cached_property
+    @own_settings
     def shardings(self) -> State:
         """The sharding of every array of a State."""
         abstract = self.definition[1]
@@ -103,6 +109,7 @@ class Training:
         """The sharding of parameters and gradients during the optimizer's update."""
         return shardings(self.placement.updated, self.definition[1], "layers")
 
+    @own_settings
     def make(self, seed: int) -> State:
         """A new State; may be traced."""
         parameters = nnx.state(Decoder(self.model, nnx.Rngs(seed)))
@@ -151,6 +158,7 @@ class Training:
         shape = self.workload.batch, self.workload.seq_len + 1
         return [self.place(np.random.default_rng(0).integers(0, self.model.vocabulary, shape))]
 
+    @own_settings
     def loss(self, parameters: Any, batch: Batch) -> jax.Array:
         """float32 (): the mean cross-entropy of the batch, in nats per token."""
         turn = self.turn(batch.positions_T)
@@ -185,13 +193,14 @@ class Training:
     @cached_property
     def gradients(self) -> jax.stages.Wrapped:
         """(parameters, batch) -> (loss, gradients), jitted."""
-        given, both = self.shardings.parameters, jax.value_and_grad(self.loss)
+        given, both = self.shardings.parameters, own_settings(jax.value_and_grad(self.loss))
         return jax.jit(both, in_shardings=(given, self.batch_shardings), out_shardings=(self.whole, given))
 
     @cached_property
     def step(self) -> Any:
         """(state, batch) -> (state, loss), jitted; the input state is consumed."""
 
+        @own_settings
         def step(state: State, batch: Batch):
             loss, gradients = jax.value_and_grad(self.loss)(state.parameters, batch)
             with jax.named_scope("optimizer"):
@@ -202,6 +211,7 @@ class Training:
         given, results = (self.shardings, self.batch_shardings), (self.shardings, self.whole)
         return jax.jit(step, in_shardings=given, out_shardings=results, donate_argnums=0)
 
+    @own_settings
     def compile(self, flags: Mapping[str, str] | None = None) -> Any:
         """The compiled step, which can be called like `step`; makes no arrays."""
         abstract = self.definition[1]
@@ -210,6 +220,7 @@ class Training:
         return compile_with(lowered, self.plan, flags or {}, self.mesh.devices.flat[0].platform)
 
 
+@python_words({"seqlen": "seq_len"})
 def make_training(
     model: Model | str,
     plan: Plan | str,

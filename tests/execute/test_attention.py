@@ -1,7 +1,9 @@
 """The library function: inside a jit, a shard_map and a gradient of one's own, against dense attention."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +11,16 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from stripectl import positions, sequence_parallel_attention
+from stripectl import Packing, padded_length, positions, rotary, sequence_parallel_attention
 from stripectl.core.layout import layouts
 from stripectl.core.plan import parse_plan
+from stripectl.core.recurrence import recurrences
 from stripectl.core.scheme import schemes
-from stripectl.core.workload import parse_mask
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import Workload, parse_mask
 from stripectl.errors import BadInput
 from stripectl.execute.program import partition
-from stripectl.execute.reference import dense, max_relative_error, recurrent
+from stripectl.execute.reference import dense, max_relative_error, recurrence_by_token, recurrent
 from stripectl.execute.verification import TOLERANCES
 from tests.support.exact import on_devices
 
@@ -169,13 +173,114 @@ def test_refusals_have_reasons(plan: str, sizes: dict[str, int] | None, why: str
         sequence_parallel_attention(q, k, v, plan, mesh_of(sizes) if sizes else None)
 
 
-def test_shapes_that_do_not_go_together_are_refused() -> None:
-    (q, k, v, _), mesh = arrays(), mesh_of({"ring": 2})
-    for queries, keys, values in ((q, k, v[:, :48]), (q[:, :48], k, v), (q[0], k, v), (q, k.astype("bfloat16"), v)):
-        with pytest.raises(BadInput, match="queries may have more heads"):
-            sequence_parallel_attention(queries, keys, values, "ring/zigzag", mesh)
-    three_k, three_v = (jnp.concatenate([x, x[:, :, :1]], 2) for x in (k, v))
-    with pytest.raises(BadInput, match="4 heads cannot share 3"):
-        sequence_parallel_attention(q, three_k, three_v, "ring/zigzag", mesh)
-    with pytest.raises(BadInput, match="cannot be divided over fsdp=8"):
-        sequence_parallel_attention(q, k, v, "ring/zigzag", mesh_of({"fsdp": 8}))
+def documents_by(kind: str, plan: str, lengths: Sequence[Sequence[int]]) -> dict[str, Any]:
+    packing = Packing.from_lengths(lengths, LENGTH)
+    if kind == "documents":
+        return {"documents": packing.starts}
+    return {"segment_ids": packing.segment_ids[:, positions(plan, LENGTH)]}
+
+
+DIFFERENT = [[17, 43], [50, 1, 45]]  # documents of the sequences of a batch
+
+
+def test_segment_ids_of_sequences_with_different_documents() -> None:
+    plan, (q, k, v, _) = PACKED[1], arrays()
+    mesh = mesh_of(parse_plan(plan).axes)
+    attend = jax.jit(partial(sequence_parallel_attention, plan=plan, mesh=mesh))
+    order = positions(plan, LENGTH)
+    found = attend(*(x[:, order] for x in (q, k, v)), **documents_by("segment_ids", plan, DIFFERENT))
+    q, k, v, found = (np.swapaxes(x, 1, 2) for x in (q, k, v, found[:, np.argsort(order)]))
+    for i, starts in enumerate(([0, 17, 60], [0, 50, 51])):
+        one = slice(i, i + 1)
+        expected, *_ = dense(q[one], k[one], v[one], q[one], parse_mask("causal"), np.array(starts))
+        assert max_relative_error(found[one], expected) < TOLERANCES["float32"]
+
+
+@pytest.mark.exactness
+@pytest.mark.parametrize("plan", PACKED)
+def test_documents_and_segment_ids_say_the_same(plan: str) -> None:
+    """Under a trace and outside it, with the mesh and inside a shard_map."""
+    mesh, (q, k, v, _) = mesh_of(parse_plan(plan).axes), arrays()
+    own = {kind: documents_by(kind, plan, DIFFERENT) for kind in ("documents", "segment_ids")}
+    known, by_start, by_id = (
+        jax.jit(partial(sequence_parallel_attention, plan=plan, mesh=mesh, **fixed))(q, k, v, **traced)
+        for fixed, traced in ((own["documents"], {}), ({}, own["documents"]), ({}, own["segment_ids"]))
+    )
+    batch, heads, rows, _ = partition(parse_plan(plan))
+    spec, of_ids = PartitionSpec(batch, rows, heads), PartitionSpec(batch, rows)
+
+    def one_device(q, k, v, ids):
+        return sequence_parallel_attention(q, k, v, plan, None, segment_ids=ids)
+
+    inner = jax.shard_map(one_device, mesh=mesh, in_specs=(spec,) * 3 + (of_ids,), out_specs=spec, check_vma=False)
+    for found in (by_start, by_id, jax.jit(inner)(q, k, v, own["segment_ids"]["segment_ids"])):
+        assert np.array_equal(found, known)
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "plan"),
+    [
+        (2, "ulysses/contiguous@ulysses=2,tensor=4"),
+        pytest.param(1, "ring/striped@ring=2,tensor=4", marks=pytest.mark.exactness),
+    ],
+)
+def test_heads_of_keys_are_copied_where_tensor_does_not_divide_them(kv_heads: int, plan: str) -> None:
+    """Gradients of copies are summed."""
+    mesh, (q, k, v, dout) = mesh_of(parse_plan(plan).axes), arrays()
+    q, dout, scale = (*(jnp.concatenate([x, -x], 2) for x in (q, dout)), 0.3)
+    k, v = (x[:, :, :kv_heads] for x in (k, v))
+    order = positions(plan, LENGTH)
+
+    def attend(q, k, v):
+        return sequence_parallel_attention(q, k, v, plan, mesh, scale=scale)
+
+    out, backward = jax.vjp(jax.jit(attend), *(x[:, order] for x in (q, k, v)))
+    found = [np.swapaxes(x[:, np.argsort(order)], 1, 2) for x in (out, *backward(dout[:, order]))]
+    factor = scale * HEAD_DIM**0.5
+    q, k, v, dout = (np.swapaxes(x, 1, 2) for x in (q * factor, k, v, dout))
+    expected = dense(q, k, v, dout, parse_mask("causal"))
+    for value, reference, times in zip(found, expected, (1, factor, 1, 1), strict=True):
+        assert max_relative_error(value, times * reference) < TOLERANCES["float32"]
+
+
+def test_gates_are_taken_by_name() -> None:
+    mesh, rng = mesh_of({"ulysses": 2}), np.random.default_rng(0)
+    shapes = {"q": (4, 16), "k": (4, 16), "v": (4, 16), "log_gate": (4,), "write": (4,)}
+    given = {name: rng.standard_normal((BATCH, LENGTH, *shape), np.float32) for name, shape in shapes.items()}
+    given["k"] /= np.linalg.norm(given["k"], axis=-1, keepdims=True)
+    given |= {"log_gate": -np.abs(given["log_gate"]), "write": 1 / (1 + np.exp(given["write"]))}
+    gates = {name: jnp.asarray(given[name]) for name in ("write", "log_gate")}
+    inputs = [jnp.asarray(given[name]) for name in "qkv"]
+    attend = partial(sequence_parallel_attention, plan="ulysses/contiguous", mesh=mesh, recurrence="gdn")
+    out = jax.jit(attend)(*inputs, gates=gates)
+    q, k, v, log_gate, write = (np.swapaxes(x, 1, 2) for x in given.values())
+    expected = recurrence_by_token(recurrences["gdn"], q, k, v, (log_gate, write), v)[0]
+    assert max_relative_error(np.swapaxes(out, 1, 2), expected) < 5 * TOLERANCES["float32"]
+
+
+@pytest.mark.parametrize(
+    "plan", ["ring/zigzag@ring=4", "usp/striped@ring=2,ulysses=3", "all_gather/zigzag@ring=2,parts=6"]
+)
+def test_a_padded_length_is_the_next_that_divides(plan: str) -> None:
+    parsed = parse_plan(plan)
+    for length in range(1, 60):
+        found = padded_length(plan, length)
+        work = Workload(seq_len=found, heads=6, kv_heads=6, head_dim=8)
+        kernel = replace(parsed, kernel="xla", tile=None)
+        assert found >= length and why_unsupported(kernel, work, "cpu") is None
+        assert all(why_unsupported(kernel, replace(work, seq_len=n), "cpu") for n in range(length, found))
+
+
+def test_rotary_positions_turn_scores_by_their_distance() -> None:
+    """In the layout's order, against complex numbers in float64; scores depend on the distance alone."""
+    rng, order = np.random.default_rng(0), positions("ring/zigzag@ring=4", LENGTH)
+    x = rng.standard_normal((BATCH, LENGTH, HEADS, HEAD_DIM), np.float32)
+    half = HEAD_DIM // 2
+    angles = np.arange(LENGTH)[:, None] * 500000.0 ** -(np.arange(half) / half)
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)[:, None]
+    expected = np.concatenate([turned.real, turned.imag], -1)[:, order]
+    for own in (order, np.tile(order, (BATCH, 1))):
+        assert max_relative_error(rotary(jnp.asarray(x[:, order]), own, base=500000), expected) < 1e-5
+    here, there = (rotary(jnp.asarray(x), np.arange(LENGTH) + shift) for shift in (0, 1000))
+    scores = [jnp.einsum("btnh,bsnh->bnts", each, each) for each in (here, there)]
+    assert max_relative_error(scores[0], np.asarray(scores[1])) < 1e-4

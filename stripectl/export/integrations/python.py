@@ -70,7 +70,8 @@ def attention_program(work: Workload, plan: Plan) -> str:
         given = f', decay="{work.decay}", features="{work.features}"'
     shapes = work.gated.gate_shapes(work.head_dim) if work.gated else {}
     if shapes:
-        given = f', recurrence="{work.recurrence}", gates=({", ".join(shapes)},)'
+        named = ", ".join(f'"{name}": {name}' for name in shapes)
+        given = f', recurrence="{work.recurrence}", gates={{{named}}}'
     return SNIPPET.format(
         plan=str(plan),
         seq_len=work.seq_len,

@@ -76,9 +76,9 @@ def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
         rate = lax.dynamic_index_in_dim(rates_K, n, keepdims=False)
         visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, b, n, rate)
         first, last = row_tiles(band, tile)
-        none = jnp.zeros((k_BKSH.shape[3], v_BKSE.shape[3]), jnp.float32)
+        none = jnp.zeros_like(v_BKSE, jnp.float32, (k_BKSH.shape[3], v_BKSE.shape[3]))
         with jax.named_scope("tile_row"):
-            return lax.fori_loop(first, last, visit, (out, none, jnp.int32(0)))[0]
+            return lax.fori_loop(first, last, visit, (out, none, jnp.zeros_like(none, jnp.int32, ())))[0]
 
     begin, end = (jnp.int32(place * batch * heads // part[1]) * len(bands) for place in (part[0], part[0] + 1))
     return lax.fori_loop(begin, end, head, out_BNTE)
@@ -157,7 +157,7 @@ def backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K):
 
     turned = [reverse(band, q_BNTH.shape[2], k_BKSH.shape[2]) for band in bands]
     arrays = both(v_BKSH, k_BKSH), both(dout_BNTH, q_BNTH), both(q_BNTH, dout_BNTH)
-    zeros, rates = jnp.zeros(arrays[0].shape, jnp.float32), jnp.tile(jnp.repeat(rates_K, group), 2)
+    zeros, rates = jnp.zeros_like(arrays[0], jnp.float32), jnp.tile(jnp.repeat(rates_K, group), 2)
     found = jnp.flip(attend(*arrays, zeros, turned, Tile(tile.block_kv, tile.block_q), rates), 2)
     dk, dv = found.reshape(found.shape[0], 2, heads, group, *found.shape[2:]).sum(3).swapaxes(0, 1)
     return dk, dv

@@ -80,7 +80,9 @@ def scores(q_BNTH, k_BKSH, bands):
         keep = keep[:, None, None] if keep.ndim == 3 else keep
         return jnp.where(keep, found * q_BNTH.shape[3] ** -0.5, EMPTY)
 
-    return lax.cond(alive(bands), compute, lambda: jnp.full((*q_BKGTH.shape[:4], cols), EMPTY, jnp.float32))
+    return lax.cond(
+        alive(bands), compute, lambda: jnp.full_like(q_BKGTH, EMPTY, jnp.float32, (*q_BKGTH.shape[:4], cols))
+    )
 
 
 def weights(scores_BKGTS):
@@ -101,5 +103,5 @@ def weigh(weights_BKGTS, v_BKSH, bands):
         return narrowed_product("bkgts,bksh->bkgth", weights_BKGTS, v_BKSH)
 
     shape = batch, heads, group, rows, v_BKSH.shape[3]
-    out = lax.cond(alive(bands), compute, lambda: jnp.zeros(shape, jnp.float32))
+    out = lax.cond(alive(bands), compute, lambda: jnp.zeros_like(v_BKSH, jnp.float32, shape))
     return out.reshape(batch, heads * group, rows, shape[4])

@@ -157,9 +157,10 @@ def pack(state_HE, a):
     return jnp.concatenate([state_HE.reshape(-1), a.reshape(-1)])
 
 
-def start_of_map(recurrence: Recurrence, size: int, values: int):
+def start_of_map(recurrence: Recurrence, k_TH, values: int):
     """The identity map: B is zero and, where A is a matrix, A is appended as columns."""
-    none = jnp.zeros((size, values), jnp.float32)
+    size = k_TH.shape[1]
+    none = jnp.zeros_like(k_TH, jnp.float32, (size, values))
     return jnp.concatenate([none, jnp.eye(size)], 1) if recurrence.map_kind == "matrix" else none
 
 
@@ -179,7 +180,7 @@ def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
             return state_of_chunk(recurrence, state, *arrays), None
 
         chunks = in_chunks(rows, size, k_TH, v_TE, *gates_T)
-        found, _ = lax.scan(onward, start_of_map(recurrence, k_TH.shape[1], values), chunks)
+        found, _ = lax.scan(onward, start_of_map(recurrence, k_TH, values), chunks)
         return packed_map(recurrence, found, values, gates_T)
 
     return over_heads(head, [k_BKTH], [v_BNTE, *gates], v_BNTE.shape[1])
@@ -195,7 +196,7 @@ def transposed_map_of(recurrence: Recurrence, q_BKTH, k_BKTH, dout_BNTE, gates, 
             return transposed_chunk(recurrence, behind, *arrays), None
 
         chunks = in_chunks(rows, size, q_TH, k_TH, dout_TE, *gates_T)
-        found, _ = lax.scan(back, start_of_map(recurrence, k_TH.shape[1], values), chunks, reverse=True)
+        found, _ = lax.scan(back, start_of_map(recurrence, k_TH, values), chunks, reverse=True)
         return packed_map(recurrence, found, values, gates_T)
 
     return over_heads(head, [q_BKTH, k_BKTH], [dout_BNTE, *gates], dout_BNTE.shape[1])

@@ -104,7 +104,7 @@ class Square(NamedTuple):
 
     def key_gradients(self, dout_LGTH, size: int):
         """float32 (dk, dv)."""
-        nothing = jnp.zeros(self.k_LSH.shape, jnp.float32)
+        nothing = jnp.zeros_like(self.k_LSH, jnp.float32)
 
         def diagonal(dout):
             return self.key_gradients_on_diagonal(dout, size)

@@ -296,7 +296,7 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
         name = kernel_name("stripectl_backward", hop, stripes)
         return lines.run(kernel, name, kinds, scratch, (q, k, v, dout, lse, delta), grads, hop)
 
-    zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
+    zeros = (jnp.zeros_like(x, jnp.float32) for x in (k, v))
     grads = visit_stripes(stripes, run, (dq, *zeros, *received(hop)))
     dq, *dkv = map(keep_float32, grads[:3])
     found = *queries.unfolded([dq], [q_BNTH]), *keys.unfolded(dkv, (k_BKSH, v_BKSH))

@@ -85,6 +85,6 @@ def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: C
         places = zip(grads, (band.row, band.col, band.col), found, strict=True)
         return tuple(put_block(x, at, cut_block(x, at, d.shape[1]) + d) for x, at, d in places)
 
-    zeros = (jnp.zeros(x.shape, jnp.float32) for x in keys)
+    zeros = (jnp.zeros_like(x, jnp.float32) for x in keys)
     dq, dk, dv = visit_blocks(bands, compute, (fold(dq_BNTH), *zeros), padded)
     return dq.reshape(dq_BNTH.shape), dk, dv

@@ -209,5 +209,5 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
         dq_HT, dk, dv = visit_columns(band, tile, b, i, compute, (read_rows(dq, at, tile.block_q).T, dk, dv))
         return write_rows(dq, at, dq_HT.T), dk, dv
 
-    zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k_BKSH, v_BKSH))
+    zeros = (jnp.zeros_like(x, jnp.float32) for x in (k_BKSH, v_BKSH))
     return visit_tiles(bands, tile, q_BNTH.shape[:2], visit_rows, (dq_BNTH, *zeros))
