@@ -19,6 +19,7 @@ PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes
 PART ?= browser compilers docs exactness faults hosts training ray full $(if $(FRAMEWORKS_PYTHON),frameworks)
 NEEDED = $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe) $(if $(filter frameworks,$(PART)),$(FRAMEWORKS)/made) \
   $(if $(filter ray,$(PART)),$(VENV)/ray)
+ORACLE_SEED ?= $(shell date +%s)#  of the draws against definitions of attention
 empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -37,10 +38,10 @@ test: $(VENV)/dev     ## the quick tests, in about 5 minutes on two cores
 	$(BIN)/python -m pytest $(QUICK)
 
 test-slow: $(VENV)/dev $(NEEDED)    ## the others, or PART="browser compilers" of them
-	$(BIN)/python -m pytest $(PARALLEL) -m "$(SELECTED)"
+	ORACLE_SEED=$(ORACLE_SEED) $(BIN)/python -m pytest $(PARALLEL) -m "$(SELECTED)"
 
 test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe $(VENV)/ray $(if $(FRAMEWORKS_PYTHON),$(FRAMEWORKS)/made)    ## all tests
-	$(BIN)/python -m pytest $(PARALLEL) -m "$(if $(FRAMEWORKS_PYTHON),,not frameworks)"
+	ORACLE_SEED=$(ORACLE_SEED) $(BIN)/python -m pytest $(PARALLEL) -m "$(if $(FRAMEWORKS_PYTHON),,not frameworks)"
 
 coverage: $(VENV)/dev    ## the quick tests, with the branches of each module that they leave out
 	$(BIN)/python -m pytest $(QUICK) --cov --cov-report=term
