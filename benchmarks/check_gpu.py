@@ -118,7 +118,7 @@ def exactness(sizes: Sizes) -> Iterator[dict[str, Any]]:
             name: float(np.max(np.abs(np.float64(one) - other[:, :, order])) / np.max(np.abs(other)))
             for name, one, other in zip(("out", "dq", "dk", "dv"), found, expected, strict=True)
         }
-        allowed, shape = tolerance(DTYPE, "gpu"), {"head_dim": work.head_dim, "rows": work.seq_len // shards}
+        allowed, shape = tolerance(work, plan, "gpu"), {"head_dim": work.head_dim, "rows": work.seq_len // shards}
         named = {"kernel": plan.kernel, "layout": plan.layout, "mask": work.mask, **shape, **errors}
         yield named | {"tolerance": allowed, "ok": max(errors.values()) <= allowed}
 

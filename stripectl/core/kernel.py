@@ -59,6 +59,12 @@ def why_unsupported_by_pallas(name: str, workload: Any, kind: str) -> str | None
     return why_not_whole_sequences(name, workload)
 
 
+def roundings_of_scaled_queries(head_dim: int) -> int:
+    """The roundings of queries that are multiplied by head_dim^-0.5 beforehand: a gradient of keys reads them in the
+    scores and in its own product. A power of two rounds nothing."""
+    return 0 if math.frexp(head_dim**-0.5)[0] == 0.5 else 2
+
+
 count_padded_tiles = partial(count_tiles, padded=True)
 
 
@@ -135,6 +141,8 @@ class Kernel:
     vmem_wanted: the memory of a core that the kernel asks its compiler for; None where it leaves the compiler's limit
         as it is.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
+    roundings(head_dim) -> how many roundings to the dtype of its arguments a gradient passes through in addition to
+        the roundings of every kernel (`execute.verification`): of scaled queries, of the results of rectangles.
 
     In the family `softmax`, `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
     (batch, heads or key/value heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -189,6 +197,7 @@ class Kernel:
     vmem_bytes: Callable[[Any, Any, str, int], int] | None = None
     vmem_wanted: int | None = None
     searched_sides: tuple[int, int] = (MIN_TILE_ROWS, MAX_TILE_ROWS)
+    roundings: Callable[[int], int] = lambda head_dim: 0
 
     @property
     def attention(self) -> str:

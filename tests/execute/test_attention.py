@@ -21,7 +21,7 @@ from stripectl.core.workload import Workload, parse_mask
 from stripectl.errors import BadInput
 from stripectl.execute.program import partition
 from stripectl.execute.reference import dense, max_relative_error, recurrence_by_token, recurrent
-from stripectl.execute.verification import TOLERANCES
+from stripectl.execute.verification import FLOAT32
 from tests.support.exact import on_devices
 
 BATCH, LENGTH, HEADS, KV_HEADS, HEAD_DIM = 2, 96, 4, 2, 16
@@ -86,7 +86,7 @@ def test_values_and_gradients_inside_a_jit(text: str, mask: str) -> None:
 
     plan = parse_plan(text)
     linear = plan.kernel == "chunked" or schemes[plan.scheme].sends_states
-    assert max(errors(attend, positions(text, LENGTH, mesh), mask, linear=linear)) < TOLERANCES["float32"]
+    assert max(errors(attend, positions(text, LENGTH, mesh), mask, linear=linear)) < FLOAT32
 
 
 @pytest.mark.parametrize("lie", [("ring", "tensor"), pytest.param(("ring",), marks=pytest.mark.exactness), ()])
@@ -101,7 +101,7 @@ def test_arrays_that_lie_on_the_mesh_in_any_way(axis_type: AxisType, lie: tuple[
 
     order = positions(plan, LENGTH)
     inputs, cotangent = (partial(jax.device_put, device=each) for each in (given, natural))
-    assert max(errors(attend, order, "causal", inputs, cotangent)) < TOLERANCES["float32"]
+    assert max(errors(attend, order, "causal", inputs, cotangent)) < FLOAT32
 
 
 PACKED = ("ring/zigzag@ring=4,tensor=2", "usp/striped@ring=2,ulysses=2", "rsa/contiguous@ring=2")
@@ -116,7 +116,7 @@ def test_packed_documents_under_a_window(plan: str) -> None:
         return sequence_parallel_attention(q, k, v, plan, mesh, mask="sliding:21", documents=filled)
 
     found = errors(attend, positions(plan, LENGTH, mesh), "sliding:21", starts=starts)
-    assert max(found) < TOLERANCES["float32"]
+    assert max(found) < FLOAT32
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_inside_a_shard_map_of_ones_own(text: str) -> None:
         )
         return inner(q, k, v)
 
-    assert max(errors(attend, positions(plan, LENGTH), "causal")) < TOLERANCES["float32"]
+    assert max(errors(attend, positions(plan, LENGTH), "causal")) < FLOAT32
 
 
 def test_the_output_has_the_dtype_and_the_sharding_of_the_queries() -> None:
@@ -193,7 +193,7 @@ def test_segment_ids_of_sequences_with_different_documents() -> None:
     for i, starts in enumerate(([0, 17, 60], [0, 50, 51])):
         one = slice(i, i + 1)
         expected, *_ = dense(q[one], k[one], v[one], q[one], parse_mask("causal"), np.array(starts))
-        assert max_relative_error(found[one], expected) < TOLERANCES["float32"]
+        assert max_relative_error(found[one], expected) < FLOAT32
 
 
 @pytest.mark.exactness
@@ -240,7 +240,7 @@ def test_heads_of_keys_are_copied_where_tensor_does_not_divide_them(kv_heads: in
     q, k, v, dout = (np.swapaxes(x, 1, 2) for x in (q * factor, k, v, dout))
     expected = dense(q, k, v, dout, parse_mask("causal"))
     for value, reference, times in zip(found, expected, (1, factor, 1, 1), strict=True):
-        assert max_relative_error(value, times * reference) < TOLERANCES["float32"]
+        assert max_relative_error(value, times * reference) < FLOAT32
 
 
 def test_gates_are_taken_by_name() -> None:
@@ -255,7 +255,7 @@ def test_gates_are_taken_by_name() -> None:
     out = jax.jit(attend)(*inputs, gates=gates)
     q, k, v, log_gate, write = (np.swapaxes(x, 1, 2) for x in given.values())
     expected = recurrence_by_token(recurrences["gdn"], q, k, v, (log_gate, write), v)[0]
-    assert max_relative_error(np.swapaxes(out, 1, 2), expected) < 5 * TOLERANCES["float32"]
+    assert max_relative_error(np.swapaxes(out, 1, 2), expected) < 5 * FLOAT32
 
 
 @pytest.mark.parametrize(

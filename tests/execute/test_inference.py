@@ -16,13 +16,12 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
 from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
 from stripectl.execute.program import PlanProgram
-from stripectl.execute.reference import dense, max_relative_error
-from stripectl.execute.verification import TOLERANCES
+from stripectl.execute.reference import dense
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
-from tests.support.exact import cover_in_parts, in_parts
+from tests.support.exact import check_result, cover_in_parts, in_parts
 from tests.support.plans import why_refused, with_tile
 
 SEQ_LEN = 256
@@ -88,7 +87,7 @@ def check(work: Workload, plan: str) -> None:
     q, k, v = (rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes)
     found = np.asarray(program.function(*program.place([q, k, v])), np.float64)
     expected = dense(q, k, v, np.zeros_like(q), work.window)[0][:, :, program.orders[0]]
-    assert max_relative_error(found, expected) <= TOLERANCES[work.dtype]
+    check_result(work, program.plan, found, expected)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from stripectl.core.workload import Workload, parse_mask
 from stripectl.errors import BadInput
 from stripectl.execute.program import partition
 from stripectl.execute.reference import dense, max_relative_error, recurrent
-from stripectl.execute.verification import TOLERANCES
+from stripectl.execute.verification import FLOAT32
 from stripectl.training.attention import varying_alike
 from stripectl.training.step import make_training
 from tests.support.exact import on_devices
@@ -110,7 +110,7 @@ def check(text: str, around: Sequence[str]) -> None:
         expected = dense(q, k, v, dout, parse_mask("causal"))
     found = computed(text, around)
     assert {str(x.dtype) for x in found} == {"float32"}
-    assert max(map(max_relative_error, found, expected)) < TOLERANCES["float32"]
+    assert max(map(max_relative_error, found, expected)) < FLOAT32
 
 
 @pytest.mark.filterwarnings("ignore:Some donated buffers")
@@ -237,7 +237,7 @@ def test_documents_are_known_on_every_device_of_a_sequence() -> None:
     for i, own in enumerate(starts):
         one = [x[i : i + 1].swapaxes(1, 2) for x in (q, k, v)]
         expected, *_ = dense(one[0], one[1], one[2], one[0], parse_mask("causal"), own)
-        assert max_relative_error(found[i : i + 1].swapaxes(1, 2), expected) < TOLERANCES["float32"]
+        assert max_relative_error(found[i : i + 1].swapaxes(1, 2), expected) < FLOAT32
 
 
 @pytest.mark.training

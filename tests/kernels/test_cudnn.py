@@ -23,7 +23,7 @@ from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.reference import max_relative_error
-from stripectl.execute.verification import TOLERANCES, cut_to_checkable
+from stripectl.execute.verification import cut_to_checkable
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.kernels.splash import causal
@@ -174,7 +174,7 @@ def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, m
     # As the library multiplies it; the results are rounded too.
     rounded = np.asarray(jnp.asarray(ds, jnp.bfloat16), np.float64)
     own = max(max_relative_error(rounded @ k, ds @ k), max_relative_error(rounded.T @ q, ds.T @ q))
-    assert errors[2] <= own + 2**-9 < TOLERANCES["bfloat16"] < errors[1]
+    assert errors[2] <= own + 2**-9 < 0.6 * errors[1]
 
 
 def test_a_row_without_a_cotangent_gets_an_output_of_zeros() -> None:

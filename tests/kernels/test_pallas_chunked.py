@@ -14,12 +14,11 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.costs.defaults import with_names
 from stripectl.execute.program import PlanProgram
-from stripectl.execute.verification import TOLERANCES
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.pallas_chunked import squares
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import COUNTING, jaxpr_bytes
-from tests.support.exact import relative_errors
+from tests.support.exact import check
 
 
 def workload(plan: Plan, **change) -> Workload:
@@ -67,7 +66,7 @@ def planned(text: str) -> Plan:
 def test_values_and_gradients_are_the_recurrences(text: str, change: dict) -> None:
     plan = planned(text)
     work = workload(plan, **change)
-    assert max(relative_errors(work, plan)) <= TOLERANCES[work.dtype]
+    check(work, plan)
 
 
 @pytest.mark.parametrize("scheme", ["lasp", "lasp2", "linear_scan"])

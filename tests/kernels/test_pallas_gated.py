@@ -14,12 +14,13 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.recurrence import recurrences
 from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import DTYPES
 from stripectl.execute.reference import max_relative_error, recurrence_by_token
-from stripectl.execute.verification import TOLERANCES
+from stripectl.execute.verification import FLOAT32
 from stripectl.kernels.gated import kernel as gated
 from stripectl.kernels.pallas_gated import chunks, kernel
 from tests.execute.test_gated import KEYS, NAMES, VALUES, drawn, workload
-from tests.support.exact import relative_errors
+from tests.support.exact import check_result, relative_errors
 from tests.support.plans import with_tile
 
 FAST = {
@@ -28,7 +29,7 @@ FAST = {
 }  # the heads of a step are unrolled
 # A chunk of 48 rows has three sub-chunks, which the inverse treats apart; that of vector gates compiles for a minute.
 CHUNKS = {name: (16, 32 if recurrences[name].gate == "vector" else 48) for name in NAMES}
-CASES = [(name, dtype, chunk) for name in NAMES for dtype in TOLERANCES for chunk in CHUNKS[name]]
+CASES = [(name, dtype, chunk) for name in NAMES for dtype in DTYPES for chunk in CHUNKS[name]]
 QUICK = ("mamba2", "bfloat16", 16)
 
 
@@ -79,8 +80,10 @@ def test_values_and_gradients_are_the_recurrences(name: str, dtype: str, chunk: 
         )
 
     expected = in_chunks(q, k, v, gates, dout, before, behind)
-    errors = [max_relative_error(x, np.asarray(y, np.float64)) for x, y in zip(found, expected, strict=True)]
-    assert max(errors) <= TOLERANCES[dtype], errors
+    plan = parse_plan("lasp/contiguous/pallas_gated@ring=1")
+    work = workload(name, plan, dtype)
+    for value, reference in zip(found, expected, strict=True):
+        check_result(work, plan, *(np.asarray(x, np.float64) for x in (value, reference)))
 
 
 HARD = [(name, gates, correlated) for name in NAMES for gates, correlated in ((1e3, 0.0), (1e-6, 0.0), (1e-3, 2.0))]
@@ -110,14 +113,14 @@ def test_gates_at_their_ends_and_correlated_keys_lose_nothing(name: str, gates: 
     exact, single = (recurrence_by_token(recurrences[name], q, k, v, own, dout, each) for each in (float, np.float32))
     for found, reference, by_token in zip(computed, exact, single, strict=True):
         usual = max_relative_error(by_token, reference)
-        assert max_relative_error(found, reference) <= max(TOLERANCES["float32"], 4 * usual)
+        assert max_relative_error(found, reference) <= max(FLOAT32, 4 * usual)
 
 
 @pytest.mark.exactness
 @pytest.mark.parametrize("scheme", ["lasp", "linear_scan"])
 def test_shards_meet_as_with_gated(scheme: str) -> None:
     plan = parse_plan(f"{scheme}/contiguous/pallas_gated@ring=2,data=2,tile=32")
-    assert max(relative_errors(workload("gdn", plan, batch=2, key_heads=4), plan)) <= TOLERANCES["float32"]
+    assert max(relative_errors(workload("gdn", plan, batch=2, key_heads=4), plan)) <= FLOAT32
 
 
 @pytest.mark.parametrize("rows", [16, 48, 64])

@@ -74,4 +74,5 @@ about = Kernel(
     rows_per_fetch=SHARING,
     # Outputs merge in float32; backward, an output is built so that the library computes the given delta.
     moved_bytes_per_element={"forward": 10, "backward": 18},
+    roundings=lambda head_dim: 1,  # of the results of rectangles
 )

@@ -20,5 +20,7 @@ about = replace(
     # The scaled queries, and the norms of queries and keys.
     moved_bytes_per_element={"forward": 6, "backward": 4},
     tile_costs_of={"backward": "pallas_tpu"},
+    # The scaled queries, and the weight of a query's only key, which is 1 where the maximum is subtracted.
+    roundings=lambda head_dim: 3,
     bundles={**pallas_tpu.about.bundles, "forward": (PallasKernel(FORWARD, matmuls=2, only_live=True, blocks=2),)},
 )

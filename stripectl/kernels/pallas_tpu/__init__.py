@@ -42,6 +42,7 @@ about = Kernel(
     vmem_bytes=vmem_bytes,
     vmem_wanted=VMEM_BYTES,
     query_copies={"forward": 1, "backward": 1},
+    roundings=lambda head_dim: 2,  # the scaled queries, with log2(e), in the scores and in dK
     bundles={
         "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True, blocks=2),),
         "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True, blocks=2),),

@@ -7,7 +7,14 @@ that is not a multiple of 128.
 
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
+from stripectl.core.kernel import (
+    LANES,
+    Kernel,
+    PallasKernel,
+    count_padded_tiles,
+    roundings_of_scaled_queries,
+    why_unsupported_by_pallas,
+)
 from stripectl.core.layout import Tile
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size, vmem_bytes
@@ -60,6 +67,7 @@ about = Kernel(
     moved_bytes_per_element={"forward": 14, "backward": 14},
     vmem_bytes=vmem_bytes,
     query_copies={"forward": 2, "backward": 2},  # and a separate result
+    roundings=lambda head_dim: 1 + roundings_of_scaled_queries(head_dim),  # and of the results of rectangles
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2, blocks=2),),
         "backward": (

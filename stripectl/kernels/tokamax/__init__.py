@@ -15,6 +15,7 @@ from stripectl.core.kernel import (
     KnownTile,
     PallasKernel,
     count_padded_tiles,
+    roundings_of_scaled_queries,
     why_unsupported_by_pallas,
 )
 from stripectl.core.layout import Tile
@@ -72,6 +73,8 @@ about = Kernel(
     # Queries are scaled; the results of rectangles are merged in float32.
     moved_bytes_per_element={"forward": 14, "backward": 14},
     query_copies={"forward": 2, "backward": 2},  # and a separate result
+    # And of the results of rectangles, and of the partial sums of dQ.
+    roundings=lambda head_dim: 2 + roundings_of_scaled_queries(head_dim),
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True, blocks=2),),
         "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False, blocks=4),),
