@@ -5,7 +5,6 @@ distort."""
 from collections.abc import Iterable, Iterator
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan, UnreadablePlan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
@@ -77,7 +76,7 @@ def reference_loops(m: Measurement) -> Iterator[Distortion]:
     machine = m.target.machine
     if machine is None or machine.kind == "cpu" or m.status == "refused":
         return
-    for _, workload, plan in layer_groups(m.workload, m.plan):
+    for _, workload, plan in m.layers:
         if plan.kernel and (why := why_not_fused(workload, plan, machine)):  # a run may leave it open
             yield Distortion(fact=f"{plan.kernel} is a reference loop{why}", figures=("time", "speedup"))
 

@@ -32,7 +32,7 @@ def traffic(m: Measurement) -> Traffic:
     if told:
         return _shared_out(transfer_of(each, plan) for each in told)
     if work.passes == STEP:
-        return _shared_out(sent_in_step(work, plan, step_work(work, plan).sent))
+        return _shared_out(sent_in_step(m.layers, step_work(work, plan).sent))
     return dict(simulate(work, plan, COUNTING).along)
 
 

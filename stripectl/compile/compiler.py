@@ -234,10 +234,10 @@ def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, 
         return m
     plan = m.plan
     try:
-        wired, alike = place_mesh(target, plan.mesh or ()), layer_groups(m.workload, plan)
+        wired = place_mesh(target, plan.mesh or ())
         machines = [
             compiled_cost_model(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
-            for (_, own, each), said in zip(alike, report.kinds, strict=True)
+            for (_, own, each), said in zip(m.layers, report.kinds, strict=True)
         ]
     except BadInput as error:  # the compiler's facts are valid without a time
         return replace(m, cost_source=CostSource(source=CostOrigin.NONE, left_out=str(error)))

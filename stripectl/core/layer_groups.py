@@ -1,6 +1,6 @@
 """Groups of equal layers in a model: the number of layers in each group, and the plan that computes them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,6 +24,11 @@ def layer_groups(workload: Workload, plan: Plan) -> list[LayerGroup]:
         return [LayerGroup(sum(kinds.values()), workload, plan)]
     alike = [(kinds[kind], workload.with_attention(kind)) for kind in sorted(kinds)]
     return [LayerGroup(count, own, plan.for_attention(own.kernel_family)) for count, own in alike]
+
+
+def by_layer_group(workload: Workload, plan: Plan, change: Callable[[Workload, Plan], Plan]) -> Plan:
+    """The plan after a change to the plan of each group of layers."""
+    return join_plans([change(group.workload, group.plan) for group in layer_groups(workload, plan)])
 
 
 def join_plans(plans: Sequence[Plan]) -> Plan:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stripectl.core.defaults import usual_tile
 from stripectl.core.kernel import Kernel, kernels
-from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.layer_groups import by_layer_group
 from stripectl.core.layout import Tile
 from stripectl.core.mask_tiles import TileCount, tile_ends
 from stripectl.core.plan import Plan
@@ -42,7 +42,7 @@ def with_tile(
     timed: TimedTile | None = None,
 ) -> Plan:
     """The plan with the tile of each pass named, for layers of either kind; the plan must be able to run."""
-    return join_plans([_with_tile(each, own, hardware, flags, timed) for _, own, each in layer_groups(workload, plan)])
+    return by_layer_group(workload, plan, lambda own, each: _with_tile(each, own, hardware, flags, timed))
 
 
 def tiles_for(

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.layer_groups import by_layer_group
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
@@ -42,7 +42,7 @@ def with_names(plan: Plan, workload: Workload, hardware: Hardware, devices: int 
     """The plan with its layout, its mesh and its kernels named; where `devices` is None its mesh stays as it is."""
     laid = replace(plan, layout=plan.layout or schemes[plan.scheme].default_layout)
     meshed = laid if devices is None else with_mesh(laid, devices)
-    return join_plans([with_machine_kernel(each, own, hardware) for _, own, each in layer_groups(workload, meshed)])
+    return by_layer_group(workload, meshed, lambda own, each: with_machine_kernel(each, own, hardware))
 
 
 def with_machine_kernel(plan: Plan, workload: Workload, hardware: Hardware) -> Plan:

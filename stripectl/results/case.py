@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.method import Method
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
@@ -44,6 +45,11 @@ class Subject:
     @property
     def devices(self) -> int:
         return self.plan.devices
+
+    @functools.cached_property
+    def layers(self) -> list[LayerGroup]:
+        """The groups of equal layers, linear layers first, each with its plan."""
+        return layer_groups(self.workload, self.plan)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ Plans that differ only in their tiles run together: the clocks have an axis of p
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import VMEM_FLAG
@@ -41,8 +40,7 @@ def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tup
         reason = f"{known}. Try --method compiled, or --method measured."
         return replace(refused, status="refused", reason=reason), []
     try:
-        alike = layer_groups(case.workload, case.plan)
-        machines = [devices.cost_model(place, own, plan) for _, own, plan in alike]
+        machines = [devices.cost_model(place, own, plan) for _, own, plan in case.layers]
         if case.workload.passes == STEP:
             devices.hardware(place, case.workload.dtype)
     except BadInput as error:
@@ -81,8 +79,8 @@ def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> It
         return
     first, step = runnable[0][0], runnable[0][0].workload.passes == STEP
     kinds = list[GroupTimes]()
-    for at, (_, alike, _) in enumerate(layer_groups(first.workload, first.plan)):
-        plans = [layer_groups(case.workload, case.plan)[at].plan for case, *_ in runnable]
+    for at, (_, alike, _) in enumerate(first.layers):
+        plans = [case.layers[at].plan for case, *_ in runnable]
         work = alike.one_layer("forward-backward") if step else alike
         try:
             kinds.append(simulate_times(work, plans, [machines[at] for *_, machines in runnable], layer=step))
@@ -120,6 +118,6 @@ def _step(
         return made
     step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
     made = with_missing_parts(
-        replace(made, bytes=step_sent_bytes(workload, plan, step.sent, attention)), parts.beside, step.flops
+        replace(made, bytes=step_sent_bytes(made.layers, step.sent, attention)), parts.beside, step.flops
     )
     return replace(made, median_s=parts.seconds(attention, at))

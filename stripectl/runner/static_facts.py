@@ -34,7 +34,7 @@ SCORE_BYTES = 4
 def with_static_facts(case: Case, hardware: Hardware) -> Case:
     """The case with its static facts, for a hybrid model the facts of its linear layers; or refused where its `unroll`
     changes nothing."""
-    _, workload, plan = layer_groups(case.workload, case.plan)[0]
+    _, workload, plan = case.layers[0]
     counted = simulate(workload, plan, COUNTING)
     if reason := why_not_unrolled(plan, counted.turns):
         return replace(case, status="refused", reason=reason)
@@ -55,7 +55,7 @@ def why_not_unrolled(plan: Plan, turns: int) -> str | None:
 
 def facts_of_counts(case: Subject, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> StaticFacts:
     """The static facts from the number of tiles of a forward pass over all heads and devices, without rounds."""
-    _, workload, plan = layer_groups(case.workload, case.plan)[0]
+    _, workload, plan = case.layers[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike
     computed //= every

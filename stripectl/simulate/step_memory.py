@@ -52,7 +52,8 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
     layer_state, head_state = (_state(parameters, workload, plan) for parameters in (layers, 2 * head))
     stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].row_axes else 1)
     forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
-    kinds = [(count, own.sizes, each) for count, own, each in layer_groups(workload, plan)]
+    alike = layer_groups(workload, plan)
+    kinds = [(count, own.sizes, each) for count, own, each in alike]
     kept = {
         **{name: layer_state[name] + head_state[name] for name in ("parameters", "optimizer")},
         "activations": sum(count * (stream + _kept(each, workload, own, tokens)) for count, each, own in kinds),
@@ -60,7 +61,7 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
     gradients, narrow = layer_state["gradients"], layer_state["gathered parameters"]
     chunk = plan.chunk_rows(rows) * tokens // rows
     logits = chunk * sizes.vocabulary / tensor * STATE_BYTES
-    attention = attention_bytes or max(_attention(each, own) for _, each, own in layer_groups(workload, plan))
+    attention = attention_bytes or max(_attention(each, own) for _, each, own in alike)
     intermediate = 4 * itemsize * chunk * sizes.feed_forward / tensor
     moments = [
         {

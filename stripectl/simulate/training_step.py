@@ -9,10 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from stripectl.core.intervals import Overlap
-from stripectl.core.layer_groups import layer_groups
+from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import AXES, HEAD_AXES, Plan
 from stripectl.core.workload import STEP, Workload
@@ -68,38 +69,37 @@ def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Cos
     is exposed."""
     plan, workload = case.plan, case.workload
     step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
-    case = replace(case, bytes=step_sent_bytes(workload, plan, step.sent, parts.attention()))
+    case = replace(case, bytes=step_sent_bytes(case.layers, step.sent, parts.attention()))
     return with_step_time(with_missing_parts(case, parts.beside, step.flops), parts, hardware.kind, "simulated")
 
 
 def step_sent_bytes(
-    workload: Workload, plan: Plan, beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
+    layers: Sequence[LayerGroup], beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
 ) -> dict[str, int]:
     """Bytes that a device sends in a step, by opcode."""
     total: Counter[str] = Counter()
-    for each in sent_in_step(workload, plan, beside, attention):
+    for each in sent_in_step(layers, beside, attention):
         total[each.opcode] += round(each.nbytes * each.times)
     return dict(total)
 
 
 def sent_in_step(
-    workload: Workload, plan: Plan, beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
+    layers: Sequence[LayerGroup], beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
 ) -> Iterator[StepTransfer]:
     """The transfers of a device in a step, inside and outside the attention of its layers. `attention` holds the times
     of a simulated layer of each kind, where they are known already."""
-    alike = layer_groups(workload, plan)
-    attention = attention or attention_times(workload, plan, [COUNTING] * len(alike))
-    for (count, _, own), times in zip(alike, attention, strict=True):
+    attention = attention or attention_times(layers, [COUNTING] * len(layers))
+    for (count, _, own), times in zip(layers, attention, strict=True):
         for along in (times.along, *[times.forward_along] * recomputes_attention(own)):
             for (axis, opcode), nbytes in along.items():
                 yield StepTransfer(opcode, (axis,), nbytes, count)
     yield from beside
 
 
-def attention_times(workload: Workload, plan: Plan, machines: Sequence[CostModel]) -> list[GroupTimes]:
+def attention_times(layers: Sequence[LayerGroup], machines: Sequence[CostModel]) -> list[GroupTimes]:
     """The times of attention in a layer of each kind, forward and backward."""
-    alike = zip(layer_groups(workload, plan), machines, strict=True)
-    return [simulate_times(own.one_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in alike]
+    pairs = zip(layers, machines, strict=True)
+    return [simulate_times(own.one_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in pairs]
 
 
 def attention_passes(plan: Plan) -> list[str]:
@@ -157,10 +157,14 @@ class StepModel:
     beside: Mapping[str, float]
     sent: Sequence[tuple[StepTransfer, bool]]
 
+    @cached_property
+    def layers(self) -> list[LayerGroup]:
+        return layer_groups(self.workload, self.plan)
+
     def timed(self) -> StepTime:
         went = [
             (count, simulate(alike.one_layer(passes), own, machine))
-            for (count, alike, own), machine in zip(layer_groups(self.workload, self.plan), self.machines, strict=True)
+            for (count, alike, own), machine in zip(self.layers, self.machines, strict=True)
             for passes in attention_passes(own)
         ]
         shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, each in went]
@@ -175,15 +179,13 @@ class StepModel:
         return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
 
     def attention(self) -> list[GroupTimes]:
-        return attention_times(self.workload, self.plan, self.machines)
+        return attention_times(self.layers, self.machines)
 
     def seconds(self, attention: Sequence[GroupTimes] = (), at: int = 0) -> float:
         """The seconds of `timed`, without its parts. `attention` holds the times of a simulated layer of each kind,
         where they were simulated with other plans; `at` is the place of this plan among them."""
         parts = [*self.beside.values()]
-        for (count, _, own), times in zip(
-            layer_groups(self.workload, self.plan), attention or self.attention(), strict=True
-        ):
+        for (count, _, own), times in zip(self.layers, attention or self.attention(), strict=True):
             parts.append(count * float(times.seconds[at] + recomputes_attention(own) * times.forward_s[at]))
         parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
         return math.fsum(parts)

@@ -13,6 +13,7 @@ import pytest
 
 from stripectl.cli import main
 from stripectl.compile.compiler import CompilerPool, compile_case
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout_switch import switch_transfers
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan, read_plan
@@ -183,7 +184,7 @@ def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
     total: Counter[str] = Counter()
     for opcode, _, nbytes, times in transfers(jaxpr, training.plan):
         total[opcode] += nbytes * times
-    assert total == step_sent_bytes(training.workload, training.plan, [])
+    assert total == step_sent_bytes(layer_groups(training.workload, training.plan), [])
 
 
 @needs
