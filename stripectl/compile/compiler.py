@@ -248,7 +248,7 @@ def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, 
     machine, kind = machines[0], target.hardware.kind
     found = simulate(m.workload, plan, machine)
     overlap = CommunicationOverlap.predicted(found.overlap, PREDICTED)
-    return with_sensitivity(replace(m, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
+    return with_sensitivity(replace(m, median_s=found.seconds, overlap=overlap), machine, kind)
 
 
 def refused_memory(message: str) -> tuple[int | None, int | None]:

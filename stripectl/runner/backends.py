@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.validation import why_missing
-from stripectl.core.workload import STEP, format_length
+from stripectl.core.workload import format_length
 from stripectl.errors import Missing, StripectlError
 from stripectl.hardware.target import Target
 from stripectl.measure.block_sampler import BlockSampler, TimedTiles
@@ -21,15 +21,11 @@ from stripectl.profiling.profiler import Tracer
 from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial, Sampler, SamplingBackend
 from stripectl.results.case import Case
 from stripectl.results.devices import DeviceGroup
-from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
-from stripectl.runner.search import time_plans, with_cost_models
 from stripectl.runner.static_facts import with_static_facts
-from stripectl.simulate.sensitivity import with_sensitivity
-from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_memory import step_memory
-from stripectl.simulate.training_step import from_fewer_layers, simulated_step, with_fewer_layers
+from stripectl.runner.time_plans import time_plans
+from stripectl.simulate.training_step import from_fewer_layers, with_fewer_layers
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster
 
@@ -50,21 +46,16 @@ class Simulated:
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         """As `Backend.run`; in a group of many cases, only the fastest are explained."""
-        if self.explains and len(cases) <= EXPLAINED_PLANS:
-            yield from (Final(self.simulate(case)) for case in cases)
+        if not self.explains or len(cases) > EXPLAINED_PLANS:
+            yield from map(Final, time_plans(cases, self.place, self.devices, EXPLAINED_PLANS * self.explains))
             return
-        found = list(time_plans(cases, self.place, self.devices))
-        timed = [at for at, m in enumerate(found) if m.status == "ok" and m.median_s]
-        for at in sorted(timed, key=lambda at: found[at].median_s or 0.0)[: EXPLAINED_PLANS * self.explains]:
-            found[at] = self.simulate(cases[at])
-        yield from map(Final, found)
+        for case in cases:  # one by one, so that each result is stored as soon as it is known
+            described = with_static_facts(case, self.place.target.hardware)
+            yield from map(Final, time_plans([described], self.place, self.devices, explained=1))
 
     def sampler(self, cases: Sequence[Case]) -> Sampler:
         """The tiles of the cases timed on one block; the devices must be here."""
         return BlockSampler(self.tiles or TimedTiles(self.devices, self.place), cases, self.place)
-
-    def simulate(self, case: Case) -> Measurement:
-        return simulate_case(with_static_facts_once(case, self.place.target), self.place, self.devices)
 
 
 @dataclass(frozen=True)
@@ -86,7 +77,7 @@ class Compiled:
                 continue
             length = format_length(case.workload.seq_len)
             self.compilers.say(f"compile {case.workload.passes} of {case.plan} at {length}", done, len(cases))
-            yield Final(compile_case(with_static_facts_once(case, self.target), self.target, self.compilers))
+            yield Final(compile_case(with_static_facts(case, self.target.hardware), self.target, self.compilers))
 
 
 @dataclass(frozen=True)
@@ -231,30 +222,6 @@ def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[
 def run_one_by_one(backend: Backend, cases: Sequence[Case]) -> Iterator[Event]:
     """The cases one by one, so that each of many gets its limits and its scaling."""
     return itertools.chain.from_iterable(backend.run([case]) for case in cases)
-
-
-def with_static_facts_once(case: Case, target: Target) -> Case:
-    """The case with its static facts, where it has none yet."""
-    return case if not case.is_ready or case.facts else with_static_facts(case, target.hardware)
-
-
-def simulate_case(case: Case, place: LocalTarget, devices: DevicePool) -> Measurement:
-    """The case simulated, with its limits and its scaling; refused where it does not fit in memory or the datasheet
-    lacks a figure, failed where its tiles cannot be timed."""
-    made, machines = with_cost_models(case, place, devices)
-    if made.status != "ok":
-        return made
-    plan, hardware = case.plan, place.target.hardware
-    if case.workload.passes == STEP:
-        hardware = devices.hardware(place, case.workload.dtype)
-        parts = step_memory(case.workload, plan, hardware.kind)
-        made = check_memory(replace(made, memory=parts, peak_bytes=sum(parts.values())))
-        return made if made.status != "ok" else simulated_step(made, hardware, machines)
-    found = simulate(case.workload, plan, machines[0])
-    made = check_memory(replace(made, peak_bytes=found.peak_bytes))
-    if made.status != "ok":
-        return made
-    return with_sensitivity(replace(made, median_s=found.seconds), plan, machines[0], found, hardware.kind)
 
 
 def measurements_to_sample(case: Case, request: Request) -> list[Measurement]:

@@ -12,7 +12,7 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import why_tile_exceeds_core
 from stripectl.costs.default_tiles import tiles_for, with_tile
 from stripectl.costs.defaults import with_names
-from stripectl.errors import BadInput, StripectlError
+from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
@@ -23,7 +23,6 @@ from stripectl.runner.replaced_parts import replaced_parts
 from stripectl.runner.static_facts import why_not_installed, why_refused, why_scores_exceed_memory, with_static_facts
 from stripectl.util.files import printable
 from stripectl.util.json import JsonObject
-from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4
@@ -145,13 +144,4 @@ def make_case(
     )
     if reason:
         return replace(case, status="refused", reason=reason)
-    if not describe:
-        return case
-    try:
-        return with_static_facts(case, hardware)
-    except StripectlError:
-        raise
-    except Exception as error:  # a scheme may be foreign code, and must not break the others
-        show_traceback(error)
-        reason = f"counting the tiles of this scheme failed: {plug_in_reason(error)}"
-        return replace(case, status="failed", reason=reason)
+    return with_static_facts(case, hardware) if describe else case

@@ -20,20 +20,35 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_missing, why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING
+from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.findings import Bound, TileTally
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.simulation import simulate
+from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 from stripectl.util.units import nbytes
 
 SCORE_BYTES = 4
 
 
 def with_static_facts(case: Case, hardware: Hardware) -> Case:
-    """The case with its static facts, for a hybrid model the facts of its linear layers; or refused where its `unroll`
-    changes nothing."""
+    """The case with its static facts, for a hybrid model the facts of its linear layers; refused where its `unroll`
+    changes nothing, and failed where its scheme raises an error. A case that has facts, or is not ready, stays."""
+    if case.facts or not case.is_ready:
+        return case
+    try:
+        return _with_counts(case, hardware)
+    except StripectlError:
+        raise
+    except Exception as error:  # a scheme may be foreign code, and must not break the others
+        show_traceback(error)
+        reason = f"counting the tiles of this scheme failed: {plug_in_reason(error)}"
+        return replace(case, status="failed", reason=reason)
+
+
+def _with_counts(case: Case, hardware: Hardware) -> Case:
     _, workload, plan = case.layers[0]
     counted = simulate(workload, plan, COUNTING)
     if reason := why_not_unrolled(plan, counted.turns):

@@ -17,7 +17,7 @@ from stripectl.costs.cost_model import PARTS, CostModel
 from stripectl.errors import BadInput
 from stripectl.results.backend import Event, Final, Partial
 from stripectl.results.measurement import Measurement, TimeAtLength
-from stripectl.simulate.simulation import Simulation, simulate_times
+from stripectl.simulate.simulation import simulate_times
 
 OCTAVES = 4  # halvings and doublings of the length: 1/16 to 16 times
 MIN_SCALING_TOKENS = 2**10
@@ -26,9 +26,9 @@ MIN_SCALING_TOKENS = 2**10
 MAX_SHARD_PAIRS = 2**17
 
 
-def with_sensitivity(case: Measurement, plan: Plan, machine: CostModel, found: Simulation, kind: str) -> Measurement:
-    """The case, whose simulation is `found`, with its limits and its scaling."""
-    workload = case.workload
+def with_sensitivity(m: Measurement, machine: CostModel, kind: str) -> Measurement:
+    """The measurement, whose time was simulated on `machine`, with its limits and its scaling."""
+    workload, plan, seconds = m.workload, m.plan, m.median_s or 0.0
 
     def faster(part: str) -> float:
         return float(simulate_times(workload, [plan], [machine.with_part_sped_up(part)]).seconds[0])
@@ -39,9 +39,9 @@ def with_sensitivity(case: Measurement, plan: Plan, machine: CostModel, found: S
         )
 
     return replace(
-        case,
-        bottleneck_shares=bottleneck_shares(found.seconds, faster),
-        scaling=scaling(workload, plan, found.seconds, kind, longer),
+        m,
+        bottleneck_shares=bottleneck_shares(seconds, faster),
+        scaling=scaling(workload, plan, seconds, kind, longer),
     )
 
 

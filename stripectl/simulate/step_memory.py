@@ -13,6 +13,7 @@ values that the plan's `remat` names stay, at least the layer's input. The peak 
 These arrays were found in schedules that XLA made for TPUs (benchmarks/memory.py compares the sums).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stripectl.core.kernel import LANES, kernels
@@ -41,9 +42,9 @@ def predicted_peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
     return simulate(workload, plan, COUNTING).peak_bytes
 
 
-def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int | None = None) -> dict[str, int]:
-    """Bytes of a device of this kind at the peak of a step, by part; their sum is the peak. `attention_bytes` is the
-    memory of a layer's attention, where it is known."""
+def step_memory(workload: Workload, plan: Plan, kind: str, peaks: Sequence[int] = ()) -> dict[str, int]:
+    """Bytes of a device of this kind at the peak of a step, by part; their sum is the peak. `peaks` has the peak memory
+    of a simulated layer of each kind (`layer_in_memory`), where they are known already."""
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
@@ -61,7 +62,10 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
     gradients, narrow = layer_state["gradients"], layer_state["gathered parameters"]
     chunk = plan.chunk_rows(rows) * tokens // rows
     logits = chunk * sizes.vocabulary / tensor * STATE_BYTES
-    attention = attention_bytes or max(_attention(each, own) for _, each, own in alike)
+    peaks = peaks or [
+        simulate(layer_in_memory(own, each), each, COUNTING, layer=True).peak_bytes for _, own, each in alike
+    ]
+    attention = max(peak + _before_convolution(own, each) for (_, own, each), peak in zip(alike, peaks, strict=True))
     intermediate = 4 * itemsize * chunk * sizes.feed_forward / tensor
     moments = [
         {
@@ -103,17 +107,16 @@ def uncomputed_bytes(workload: Workload, plan: Plan) -> int:
     return max(0, round(sum(_state(parameters, workload, plan).values())))
 
 
-def _attention(workload: Workload, plan: Plan) -> float:
-    """The memory of a layer's attention, forward and backward, and of the arrays before a short convolution."""
+def _before_convolution(workload: Workload, plan: Plan) -> float:
+    """The memory of a layer's arrays before a short convolution."""
     tokens = workload.seq_len // plan.product(SEQUENCE_AXES) * workload.batch // plan.product(BATCH_AXES)
-    convolved = _convolved(workload.sizes, workload, plan, tokens) if workload.d_conv else 0.0
-    layer = _in_lanes(workload.one_layer("forward-backward"), plan)
-    return simulate(layer, plan, COUNTING, layer=True).peak_bytes + convolved
+    return _convolved(workload.sizes, workload, plan, tokens) if workload.d_conv else 0.0
 
 
-def _in_lanes(layer: Workload, plan: Plan) -> Workload:
-    """The layer with heads as large as in memory, where a Pallas kernel computes a recurrence: a row of its arrays
-    fills whole vector registers."""
+def layer_in_memory(workload: Workload, plan: Plan) -> Workload:
+    """The attention of one layer of a step, forward and backward, with heads as large as in memory: where a Pallas
+    kernel computes a recurrence, a row of its arrays fills whole vector registers."""
+    layer = workload.one_layer("forward-backward")
     if not (layer.gated and kernels[plan.kernel].bundles):
         return layer
     keys, values = (-(-size // LANES) * LANES for size in (layer.head_dim, layer.value_dim))

@@ -64,13 +64,20 @@ def attention_cost_source(machines: Sequence[CostModel]) -> CostSource:
     return replace(first, softmax=rest[0]) if rest else first
 
 
-def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
-    """The case, with the sources of its machines and the simulated time of its step; every collective outside attention
-    is exposed."""
-    plan, workload = case.plan, case.workload
-    step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
-    case = replace(case, bytes=step_sent_bytes(case.layers, step.sent, parts.attention()))
-    return with_step_time(with_missing_parts(case, parts.beside, step.flops), parts, hardware.kind, "simulated")
+def simulated_step(
+    m: Measurement, hardware: Hardware, machines: Sequence[CostModel], attention: Sequence[GroupTimes], at: int = 0
+) -> Measurement:
+    """The measurement with the simulated time and bytes of its step; every collective outside attention is exposed.
+    `attention` holds the times of a layer of each kind, where the plan is number `at` of those simulated together."""
+    step, parts = step_work(m.workload, m.plan), simulated_step_model(m.workload, m.plan, hardware, machines)
+    sent = step_sent_bytes(m.layers, step.sent, attention)
+    return with_missing_parts(replace(m, bytes=sent, median_s=parts.seconds(attention, at)), parts.beside, step.flops)
+
+
+def explained_step(m: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
+    """The simulated step with the times of its parts, its overlap, its limits and its scaling."""
+    parts = simulated_step_model(m.workload, m.plan, hardware, machines)
+    return with_step_time(m, parts, hardware.kind, "simulated")
 
 
 def step_sent_bytes(

@@ -24,7 +24,7 @@ from stripectl.runner.cases import bench_cases
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import make_case
-from stripectl.runner.search import time_plans
+from stripectl.runner.time_plans import time_plans
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
 from stripectl.runner.tuning.search import tile_searches
 from stripectl.util.progress import quiet

@@ -17,8 +17,9 @@ from stripectl.costs.cost_model import COUNTING
 from stripectl.measure.device_pool import DevicePool
 from stripectl.results.backend import finals
 from stripectl.results.run import Run
-from stripectl.runner.backends import EXPLAINED_PLANS, Simulated, simulate_case
+from stripectl.runner.backends import EXPLAINED_PLANS, Simulated
 from stripectl.runner.request import make_case
+from stripectl.runner.time_plans import time_plans
 from stripectl.simulate.memory import Allocation, Ledger
 from stripectl.simulate.simulation import simulate, simulate_times
 from stripectl.simulate.step_memory import step_memory
@@ -191,7 +192,7 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
         cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
         assert len(cases) > EXPLAINED_PLANS
         many = finals(Simulated(place, devices).run(cases))
-        few = [simulate_case(make_case(work, m.plan, {}, place, "simulated"), place, devices) for m in many]
+        few = finals(event for case in cases for event in Simulated(place, devices).run([case]))
     names = ("plan", "status", "peak_bytes", "memory", "bytes", "bound")
     assert [[getattr(m, name) for name in names] for m in many] == [[getattr(m, name) for name in names] for m in few]
     assert [m.median_s for m in many] == pytest.approx([m.median_s for m in few], rel=1e-12)
@@ -200,6 +201,18 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
         all(m.bottleneck_shares and m.scaling for m in explained)
         and sum(m.bottleneck_shares is not None for m in many) == EXPLAINED_PLANS
     )
+
+
+@pytest.mark.parametrize("model", ["mamba-codestral-7b", "qwen3-next-80b-a3b"])
+def test_the_memory_of_many_steps_is_that_of_each_with_its_heads_in_lanes(model: str) -> None:
+    work = step_of(model, 2**15)
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target("v5p:2x2x4", None)
+        plans = [parse_plan(f"lasp2/contiguous/pallas_gated@ring=8,tensor=2,tile={tile}") for tile in (64, 128)]
+        cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
+        made = list(time_plans(cases, place, devices))
+    assert {m.status for m in made} <= {"ok", "refused"} and all(m.memory for m in made), made[0].reason
+    assert [m.memory for m in made] == [step_memory(work, m.plan, "tpu") for m in made]
 
 
 def test_many_plans_with_flags_of_a_compiler_are_refused_as_one_is() -> None:

@@ -36,6 +36,8 @@ from stripectl.simulate.step_work import recomputes_attention, seconds_sent, ste
 from stripectl.simulate.training_step import (
     COMMUNICATION,
     LAYERS_RUN,
+    attention_times,
+    explained_step,
     from_fewer_layers,
     simulated_step,
     step_sent_bytes,
@@ -202,7 +204,9 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
     machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, FROM_DATASHEET)
     case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated")
-    found = simulated_step(case, hardware, [machine])
+    timed = simulated_step(case, hardware, [machine], attention_times(case.layers, [machine]))
+    found = explained_step(timed, hardware, [machine])
+    assert found.median_s == pytest.approx(timed.median_s, rel=1e-12) and found.bytes == timed.bytes
     assert found.step_parts and found.median_s == pytest.approx(sum(found.step_parts.values()))
     both, once = (simulate(workload.one_layer(each), plan, machine) for each in ("forward-backward", "forward"))
     assert both.overlap and once.overlap

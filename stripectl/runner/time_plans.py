@@ -1,4 +1,4 @@
-"""Many simulated plans at once: their time and memory, without limits and scaling.
+"""Simulated plans: their time and memory, and of the fastest also their limits and their scaling.
 
 Plans that differ only in their tiles run together: the clocks have an axis of plans.
 """
@@ -9,24 +9,52 @@ from dataclasses import replace
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import VMEM_FLAG
-from stripectl.costs.cost_model import CostModel
+from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.case import Case
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
-from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled
+from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled, with_static_facts
+from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import GroupTimes, simulate_times
-from stripectl.simulate.step_memory import step_memory
-from stripectl.simulate.step_work import step_work
-from stripectl.simulate.training_step import (
-    attention_cost_source,
-    simulated_step_model,
-    step_sent_bytes,
-    with_missing_parts,
-)
+from stripectl.simulate.step_memory import layer_in_memory, step_memory
+from stripectl.simulate.training_step import attention_cost_source, explained_step, simulated_step
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 from stripectl.workers.worker_group import WorkerError
+
+
+def time_plans(
+    cases: Sequence[Case], place: LocalTarget, devices: DevicePool, explained: int = 0
+) -> Iterator[Measurement]:
+    """The cases simulated, in their order, with time, memory and bytes. A case is refused where it does not fit in
+    memory or the datasheet lacks a figure, and fails where its tiles cannot be timed or its scheme raises an error.
+    The `explained` fastest have their limits and their scaling too, which take ten times as long."""
+    groups: dict[tuple[Workload, Plan], list[Case]] = {}
+    for case in cases:
+        if case.is_ready:
+            groups.setdefault((case.workload, without_tiles(case.plan)), []).append(case)
+    found = dict[tuple[str, ...], Measurement]()
+    for group in groups.values():
+        if len(cases) > 1:
+            devices.say("simulate plans", len(found), len(cases))
+        found |= {case.identity: made for case, made in _group(group, place, devices)}
+    made = [found[case.identity] if case.is_ready else Measurement.of(case) for case in cases]
+    timed = sorted((m for m in made if m.status == "ok" and m.median_s), key=lambda m: m.median_s or 0.0)
+    fastest = {m.identity for m in timed[:explained]}
+    for case, m in zip(cases, made, strict=True):
+        yield explain(case, m, place, devices) if m.identity in fastest else m
+
+
+def explain(case: Case, m: Measurement, place: LocalTarget, devices: DevicePool) -> Measurement:
+    """The measurement of a simulated case with its tiles by round, its limits and its scaling."""
+    _, machines = with_cost_models(case, place, devices)
+    hardware = place.target.hardware
+    if facts := with_static_facts(case, hardware).facts:
+        m = replace(m, tiles=facts.tiles)
+    if case.workload.passes == STEP:
+        return explained_step(m, devices.hardware(place, case.workload.dtype), machines)
+    return with_sensitivity(m, machines[0], hardware.kind)
 
 
 def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
@@ -52,19 +80,6 @@ def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tup
     return replace(Measurement.of(case, "simulated"), cost_source=said), machines
 
 
-def time_plans(cases: Sequence[Case], place: LocalTarget, devices: DevicePool) -> Iterator[Measurement]:
-    """The cases simulated, in their order, with time, memory and bytes."""
-    groups: dict[tuple[Workload, Plan], list[Case]] = {}
-    for case in cases:
-        if case.is_ready:
-            groups.setdefault((case.workload, without_tiles(case.plan)), []).append(case)
-    found = dict[tuple[str, ...], Measurement]()
-    for group in groups.values():
-        devices.say("simulate plans", len(found), len(cases))
-        found |= {case.identity: made for case, made in _group(group, place, devices)}
-    return (found[case.identity] if case.is_ready else Measurement.of(case) for case in cases)
-
-
 def without_tiles(plan: Plan) -> Plan:
     softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
     return replace(plan, tile=None, backward=None, softmax=softmax)
@@ -84,6 +99,9 @@ def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> It
         work = alike.one_layer("forward-backward") if step else alike
         try:
             kinds.append(simulate_times(work, plans, [machines[at] for *_, machines in runnable], layer=step))
+            if step and (whole := layer_in_memory(alike, plans[0])) != work:
+                peaks = simulate_times(whole, plans, [COUNTING] * len(plans), layer=True).peak_bytes
+                kinds[-1] = kinds[-1]._replace(peak_bytes=peaks)
         except Exception as error:  # a scheme may be foreign code, and must not break the others
             show_traceback(error)
             reason = f"simulating this scheme failed: {plug_in_reason(error)}"
@@ -93,7 +111,9 @@ def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> It
         yield from ((case, replace(made, status="refused", reason=reason)) for case, made, _ in runnable)
         return
     for at, (case, made, machines) in enumerate(runnable):
-        made = made.with_facts(facts_of_counts(case, place.target.hardware, int(kinds[0].computed[at]), kinds[0].sent))
+        if not case.facts:
+            counts = int(kinds[0].computed[at]), kinds[0].sent
+            made = made.with_facts(facts_of_counts(case, place.target.hardware, *counts))
         yield case, _step(made, machines, kinds, at, place, devices) if step else _attention(made, kinds[0], at)
 
 
@@ -110,14 +130,8 @@ def _step(
     place: LocalTarget,
     devices: DevicePool,
 ) -> Measurement:
-    """The measurement with the time of its step, as from `training_step.simulated_step`."""
-    plan, workload, hardware = made.plan, made.workload, devices.hardware(place, made.workload.dtype)
-    memory = step_memory(workload, plan, hardware.kind, max(int(each.peak_bytes[at]) for each in attention))
+    hardware = devices.hardware(place, made.workload.dtype)
+    peaks = [int(times.peak_bytes[at]) for times in attention]
+    memory = step_memory(made.workload, made.plan, hardware.kind, peaks)
     made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values())))
-    if made.status != "ok":
-        return made
-    step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
-    made = with_missing_parts(
-        replace(made, bytes=step_sent_bytes(made.layers, step.sent, attention)), parts.beside, step.flops
-    )
-    return replace(made, median_s=parts.seconds(attention, at))
+    return simulated_step(made, hardware, machines, attention, at) if made.status == "ok" else made
