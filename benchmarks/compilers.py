@@ -21,7 +21,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import version
 from stripectl.results.measurement import Measurement

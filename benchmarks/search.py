@@ -17,7 +17,9 @@ from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
-from stripectl.measure.device_pool import DevicePool
+from stripectl.measure.local_target import local_target
+from stripectl.measure.local_workers import LocalWorkers
+from stripectl.measure.machine_timings import MachineTimings
 from stripectl.results.backend import finals
 from stripectl.runner.backends import Simulated
 from stripectl.runner.request import Request, make_case
@@ -44,8 +46,8 @@ def main(target: str) -> None:
     ]
     tiles = [Tile(*sides) for sides in itertools.product(SIDES, SIDES)]
     request = Request(workloads=[work], plans=plans, every_mesh=True, method="simulated")
-    with DevicePool(lambda *_: None) as devices:
-        place = devices.local_target(target, None)
+    with LocalWorkers(lambda *_: None) as workers:
+        place = local_target(target, None, workers)
         start = time.perf_counter()
         meshed = (each for plan in plans for each in request.with_meshes(plan, place))
         able = [plan for plan in meshed if not why_unsupported(plan, work, "tpu", place.target.devices)]
@@ -53,7 +55,7 @@ def main(target: str) -> None:
         wanted = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in tiled]
         wanted = [case for case in wanted if case.is_ready]
         ready = time.perf_counter()
-        found = finals(Simulated(place, devices).run(wanted))
+        found = finals(Simulated(place, MachineTimings(workers)).run(wanted))
         simulated = time.perf_counter()
         best = rankings(found)[0].best
         ranked = time.perf_counter()

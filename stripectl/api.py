@@ -68,7 +68,7 @@ def bench(*, output: str | Path | None = None, resume: bool = False, progress: b
         run_of_function("stripectl.bench", options, output, request, resume) as kept,
         progress_display(progress) as say,
     ):
-        collect(kept, benching.bench(with_previous(request, kept), say))
+        collect(kept, benching.bench(with_previous(request, kept), say, tell=kept.take))
     return with_recommendation(kept)
 
 
@@ -95,7 +95,7 @@ def tune_tiles(
         run_of_function("stripectl.tune_tiles", options, output, search.request, resume, by="identity") as kept,
         progress_display(progress) as say,
     ):
-        collect(kept, tuning.tune(replace(search, request=with_previous(search.request, kept)), say))
+        collect(kept, tuning.tune(replace(search, request=with_previous(search.request, kept)), say, tell=kept.take))
     return with_recommendation(kept)
 
 
@@ -116,7 +116,7 @@ def trace(
         progress_display(progress) as say,
     ):
         sampling = replace(request.sampling, profile_folder=kept.folder, profile_steps=steps)
-        collect(kept, benching.bench(replace(request, sampling=sampling), say))
+        collect(kept, benching.bench(replace(request, sampling=sampling), say, tell=kept.take))
     return with_recommendation(kept)
 
 

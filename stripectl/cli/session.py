@@ -54,7 +54,7 @@ def run_bench(
                         request.sampling, profile_folder=kept.folder if profile else None, profile_steps=steps
                     )
                     asked = replace(request, sampling=effort, previous=tuple(kept.gathered().measurements))
-                    for event in bench(asked, reporter.say, cluster_here()):
+                    for event in bench(asked, reporter.say, cluster_here(), kept.take):
                         kept.take(event)
         except (KeyboardInterrupt, StripectlError) as error:
             stopped = raise_host_lost(error) or error

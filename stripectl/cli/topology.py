@@ -46,8 +46,10 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
     from stripectl.core.model_config import Model
     from stripectl.core.plan import make_mesh, parse_mesh
     from stripectl.hardware.placement import place_mesh
-    from stripectl.measure.device_pool import DevicePool
+    from stripectl.measure.local_target import local_target
+    from stripectl.measure.local_workers import LocalWorkers
     from stripectl.measure.machine_rates import measured_profile
+    from stripectl.measure.machine_timings import MachineTimings
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.options import RequestOptions
@@ -55,9 +57,9 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
 
     asked, sizes, saved = RequestOptions.of(given), Model.load(model), save if measure else None
     axes = parse_mesh(mesh) if mesh else None
-    with ProgressDisplay(quiet) as reporter, DevicePool(reporter.say) as devices:
-        place = devices.local_target(asked.target, parse_hardware(asked.hardware))
-        machine = measured_profile(place, devices, saved) if saved else place.target.hardware
+    with ProgressDisplay(quiet) as reporter, LocalWorkers(reporter.say) as workers:
+        place = local_target(asked.target, parse_hardware(asked.hardware), workers)
+        machine = measured_profile(place, MachineTimings(workers), saved) if saved else place.target.hardware
     known = replace(place.target, hardware=machine)
     wired = place_mesh(known, make_mesh({"ring": known.devices}) if axes is None else axes)
     if as_json:

@@ -121,7 +121,7 @@ def search_and_show(output: OutputOptions, tuning: "TileSearch") -> int:
         stopped: BaseException | None = None
         try:
             with interruptible(), ProgressDisplay(output.quiet) as reporter:
-                for event in tune(tuning, reporter.say, cluster_here()):
+                for event in tune(tuning, reporter.say, cluster_here(), kept.take):
                     kept.take(event)
                     notes += [event.text] if isinstance(event, Notice) else []
         except (KeyboardInterrupt, StripectlError) as error:

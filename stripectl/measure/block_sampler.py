@@ -12,7 +12,8 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel, TileCost
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.local_target import LocalTarget
+from stripectl.measure.machine_timings import MachineTimings
 from stripectl.measure.prior import work_of
 from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
@@ -32,7 +33,7 @@ BAND = "whole"  # long shards have few boundary tiles
 class TimedTiles:
     """Tiles timed here on one block of scores, once for all plans that need them, whatever their layout."""
 
-    devices: DevicePool
+    timings: MachineTimings
     place: LocalTarget
     samples_s: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[str, WorkerError] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class TimedTiles:
         key, known = str(request), self.known(workload, kernel, tile, passes)
         if len(known) > nth:
             return known[nth]
-        workers = self.devices.group(self.place.processes)
+        workers = self.timings.workers.group(self.place.processes)
         try:
             while len(known) <= nth and key not in self.failed:
                 if self.ready[0] != workers.starts or not workers.workers:
@@ -115,7 +116,7 @@ class BlockSampler:
     def _run(self, index: int) -> float | None:
         plan, workload = self.cases[index].plan, self.cases[index].workload
         tile = plan.tiles[self.passes]
-        self.tiles.devices.say(f"time tiles of {tile}, {self.passes}", index, len(self.cases))
+        self.tiles.timings.workers.say(f"time tiles of {tile}, {self.passes}", index, len(self.cases))
         seconds = self.tiles.sample(workload, plan.kernel, tile, self.passes, self.runs[index])
         if seconds is None:
             return None
@@ -130,7 +131,7 @@ class BlockSampler:
         """The case simulated from the time of its block."""
         case, plan, failed = self.cases[index], self.cases[index].plan, Measurement.of(self.cases[index])
         try:
-            hop = self.tiles.devices.hop_of(self.place)
+            hop = self.tiles.timings.hop_of(self.place)
         except WorkerError as failure:
             return replace(failed, status="failed", reason=f"a hop could not be timed: {failure}")
         found, costs = dict[str, tuple[float, ...]](), dict[str, TileCost]()

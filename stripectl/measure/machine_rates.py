@@ -13,20 +13,21 @@ import yaml
 from stripectl.core.workload import DTYPES
 from stripectl.errors import Missing
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.local_target import LocalTarget
+from stripectl.measure.machine_timings import MachineTimings
 from stripectl.util.output import write_output
 
 
-def measured_profile(place: LocalTarget, devices: DevicePool, path: Path) -> Hardware:
+def measured_profile(place: LocalTarget, timings: MachineTimings, path: Path) -> Hardware:
     """The machine with its measured rates, saved as a profile for `--hardware`.
 
     Raises:
         Missing: the devices are not available here.
     """
-    return save_profile(place.target.hardware, measure_rates(place, devices), path)
+    return save_profile(place.target.hardware, measure_rates(place, timings), path)
 
 
-def measure_rates(place: LocalTarget, devices: DevicePool) -> dict[str, float]:
+def measure_rates(place: LocalTarget, timings: MachineTimings) -> dict[str, float]:
     """The rate of a large matmul in each dtype, and the rate and latency of a hop, by the names of their figures.
 
     Raises:
@@ -34,12 +35,12 @@ def measure_rates(place: LocalTarget, devices: DevicePool) -> dict[str, float]:
     """
     if not place.here:
         raise Missing(f"cannot measure {place.target} because it is not available here. Try --target local.")
-    found = dict[str, float]()
+    workers, found = timings.workers, dict[str, float]()
     for dtype in DTYPES:
-        devices.say(f"time a {dtype} matmul", 0, 1)
-        rates = devices.group(place.processes).ask("time_matmul", dtype=dtype)
+        workers.say(f"time a {dtype} matmul", 0, 1)
+        rates = workers.group(place.processes).ask("time_matmul", dtype=dtype)
         found[f"matmul_flops_per_s_{dtype}"] = float(min(rates))
-    if hop := devices.hop(place.processes, place.here):
+    if hop := timings.hop(place.processes, place.here):
         latency, found["link_bytes_per_s_one_way"] = hop
         found |= {"hop_latency_s": latency} if latency > 0 else {}
     return found

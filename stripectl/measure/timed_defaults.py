@@ -58,7 +58,7 @@ class TimedDefaults:
         """Samples of the seconds of the calls, each from a sample of a block, by tile; without tiles that fail."""
         passes, samples = calls.passes, dict[Tile, list[float]]()
         for nth, (at, tile) in itertools.product(range(SAMPLES), enumerate(tiles)):
-            self.tiles.devices.say(f"time tiles of {tile}, {passes}, for the default", at, len(tiles))
+            self.tiles.timings.workers.say(f"time tiles of {tile}, {passes}, for the default", at, len(tiles))
             seconds = self.tiles.sample(workload, calls.kernel, tile, passes, nth)
             if seconds is not None:
                 block = block_tile_count(block_of(calls.kernel, tile), tile, calls.kernel)

@@ -1,11 +1,12 @@
 """A backend finds the times of plans by one method, and reports its results as events: for the file of a run, for a
 display, and for the caller.
 
-Progress is not an event, because a call that waits for a worker cannot yield one: it goes to `progress.Say`.
+A call that waits for a worker cannot yield an event. So progress goes to `progress.Say`, and the listener of a command
+(`Tell`) gets devices as soon as they are found.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,6 +54,11 @@ class Notice:
 
 
 Event = DevicesFound | Partial | Final | SearchResult | Notice
+Tell = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Do nothing with an event."""
 
 
 class Backend(Protocol):

@@ -10,17 +10,18 @@ from typing import Protocol
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.validation import why_missing
 from stripectl.core.workload import format_length
-from stripectl.errors import Missing, StripectlError
+from stripectl.errors import Missing
 from stripectl.hardware.target import Target
 from stripectl.measure.block_sampler import BlockSampler, TimedTiles
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.local_target import LocalTarget, local_target
+from stripectl.measure.local_workers import LocalWorkers
+from stripectl.measure.machine_timings import MachineTimings
 from stripectl.measure.plan_sampler import PlanSampler
 from stripectl.measure.sampler import measure
 from stripectl.measure.timed_defaults import TimedDefaults
 from stripectl.profiling.profiler import Tracer
-from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial, Sampler, SamplingBackend
+from stripectl.results.backend import Backend, Event, Final, Partial, Sampler, SamplingBackend, Tell, ignore
 from stripectl.results.case import Case
-from stripectl.results.devices import DeviceGroup
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import with_static_facts
@@ -34,10 +35,10 @@ EXPLAINED_PLANS = 20  # the fastest plans of a group
 
 @dataclass(frozen=True)
 class Simulated:
-    """Simulates plans, with the costs of tiles and hops that `devices` knows."""
+    """Simulates plans, with tiles and hops timed here where the target's devices are."""
 
     place: LocalTarget
-    devices: DevicePool
+    timings: MachineTimings
     explains: bool = True  # also limits and scaling, which take ten times as long as the simulation itself
     tiles: TimedTiles | None = None  # shared with other plans
 
@@ -47,15 +48,15 @@ class Simulated:
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         """As `Backend.run`; in a group of many cases, only the fastest are explained."""
         if not self.explains or len(cases) > EXPLAINED_PLANS:
-            yield from map(Final, time_plans(cases, self.place, self.devices, EXPLAINED_PLANS * self.explains))
+            yield from map(Final, time_plans(cases, self.place, self.timings, EXPLAINED_PLANS * self.explains))
             return
         for case in cases:  # one by one, so that each result is stored as soon as it is known
             described = with_static_facts(case, self.place.target.hardware)
-            yield from map(Final, time_plans([described], self.place, self.devices, explained=1))
+            yield from map(Final, time_plans([described], self.place, self.timings, explained=1))
 
     def sampler(self, cases: Sequence[Case]) -> Sampler:
         """The tiles of the cases timed on one block; the devices must be here."""
-        return BlockSampler(self.tiles or TimedTiles(self.devices, self.place), cases, self.place)
+        return BlockSampler(self.tiles or TimedTiles(self.timings, self.place), cases, self.place)
 
 
 @dataclass(frozen=True)
@@ -86,24 +87,24 @@ class Measured:
 
     request: Request
     place: LocalTarget
-    devices: DevicePool
+    workers: LocalWorkers
     tracer: Tracer | None = None
 
     def prepare(self, cases: Sequence[Case]) -> None:
         if all(case.devices <= self.place.here for case in cases if case.is_ready):
             return
-        cpu = f", or --target cpu:{self.devices.cores}" if self.place.target.hardware.kind == "cpu" else ""
+        cpu = f", or --target cpu:{self.workers.cores}" if self.place.target.hardware.kind == "cpu" else ""
         bench = "stripectl bench " if self.tracer else ""  # `trace`, which only measures, has no --method
         raise Missing(f"cannot measure {self.place.target} because it is not here. Try {bench}--method simulated{cpu}.")
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
-        say, link = self.devices.say, self.place.target.hardware.figure("link_bytes_per_s_one_way")
+        say, link = self.workers.say, self.place.target.hardware.figure("link_bytes_per_s_one_way")
         runnable = [case for case in cases if case.is_ready]
         made = {case.identity: Measurement.of(case) for case in cases if not case.is_ready}
         try:
             for count in dict.fromkeys(case.devices for case in runnable):
                 together = [case for case in runnable if case.devices == count]
-                workers = self.devices.group(count if self.place.processes else None)
+                workers = self.workers.group(count if self.place.processes else None)
                 share_s = budget_s * len(together) / len(runnable)
                 wanted = [each for case in together for each in measurements_to_sample(case, self.request)]
                 for known in measure(workers, wanted, self.request.sampling, share_s, say, link, self.tracer):
@@ -115,17 +116,14 @@ class Measured:
         yield from map(Final, reassemble(cases, made))
 
     def sampler(self, cases: Sequence[Case]) -> Sampler:
-        workers = self.devices.group(cases[0].devices if self.place.processes else None)
-        found = PlanSampler(workers, cases, self.request.sampling, self.devices.say)
+        workers = self.workers.group(cases[0].devices if self.place.processes else None)
+        found = PlanSampler(workers, cases, self.request.sampling, self.workers.say)
         found.resume({m.identity: m for m in self.request.previous})
         return found
 
 
 class Backends(Protocol):
-    """The backends of a request: its target, the discovered devices, and the backends for this and other targets."""
-
-    @property
-    def discovered(self) -> Sequence[DeviceGroup]: ...
+    """The backends of a request: its target, and the backends for this and other targets."""
 
     @property
     def place(self) -> LocalTarget:
@@ -146,9 +144,10 @@ class Backends(Protocol):
 class LocalBackends:
     """The devices, compilers and profiler of this machine, or of all hosts of a cluster; they end together."""
 
-    def __init__(self, request: Request, say: Say, cluster: Cluster | None = None) -> None:
+    def __init__(self, request: Request, say: Say, cluster: Cluster | None = None, tell: Tell = ignore) -> None:
         self.request, effort = request, request.sampling
-        self.devices = DevicePool(say, cluster)
+        self.workers = LocalWorkers(say, cluster, tell)
+        self.timings = MachineTimings(self.workers)
         self.compilers = CompilerPool(say, effort.compile_timeout_s, request.use_cache)
         self.tracer = Tracer(effort.profile_folder, effort.profile_steps) if effort.profile_folder else None
         self.ends = ExitStack()
@@ -156,7 +155,7 @@ class LocalBackends:
         self.tiles = dict[int | None, TimedTiles]()
 
     def __enter__(self) -> "LocalBackends":
-        for each in (self.devices, self.compilers, self.tracer):
+        for each in (self.workers, self.compilers, self.tracer):
             if each:
                 self.ends.enter_context(each)
         return self
@@ -165,13 +164,9 @@ class LocalBackends:
         self.ends.close()
 
     @property
-    def discovered(self) -> Sequence[DeviceGroup]:
-        return self.devices.discovered
-
-    @property
     def place(self) -> LocalTarget:
         if self.found is None:
-            found = self.devices.local_target(self.request.target, self.request.hardware)
+            found = local_target(self.request.target, self.request.hardware, self.workers)
             if self.request.method == "measured" and found.here and found.target.hardware.kind == "cpu":
                 found = replace(found, target=Target(found.target.hardware, (found.here,)))
             if found.processes is not None:
@@ -183,11 +178,11 @@ class LocalBackends:
     def simulated(self, place: LocalTarget, explains: bool = True) -> Simulated:
         if place.processes not in self.tiles:
             self.tiles[place.processes] = self.timed_tiles(place)
-        return Simulated(place, self.devices, explains, self.tiles[place.processes])
+        return Simulated(place, self.timings, explains, self.tiles[place.processes])
 
     def timed_tiles(self, place: LocalTarget) -> TimedTiles:
         """Tiles timed on the devices of a place, with the timings of a resumed run."""
-        tiles = TimedTiles(self.devices, place)
+        tiles = TimedTiles(self.timings, place)
         tiles.resume(self.request.previous)
         return tiles
 
@@ -196,27 +191,7 @@ class LocalBackends:
         return Compiled(place.target, self.compilers, instead)
 
     def measured(self, place: LocalTarget) -> Measured:
-        return Measured(self.request, place, self.devices, self.tracer)
-
-
-def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[Event]:
-    """The events, with the devices as they are found."""
-    count = 0
-
-    def found() -> Iterator[Event]:
-        nonlocal count
-        new = list(backends.discovered[count:])
-        count += len(new)
-        yield from [DevicesFound(new)] if new else []
-
-    try:
-        for event in events:
-            yield from found()
-            yield event
-    except (KeyboardInterrupt, StripectlError):
-        yield from found()
-        raise
-    yield from found()
+        return Measured(self.request, place, self.workers, self.tracer)
 
 
 def run_one_by_one(backend: Backend, cases: Sequence[Case]) -> Iterator[Event]:

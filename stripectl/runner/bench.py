@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.sampler import refused_without
-from stripectl.results.backend import Backend, Event, Final, finals
+from stripectl.results.backend import Backend, Event, Final, Tell, finals, ignore
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one, with_devices_found
+from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one
 from stripectl.runner.cases import already_measured, bench_cases, compiling, nothing_left, one_device
 from stripectl.runner.effort import bench_methods, unused_effort
 from stripectl.runner.max_length import max_length, max_length_cases
@@ -30,19 +30,19 @@ from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster, HostLost
 
 
-def bench(request: Request, say: Say, cluster: Cluster | None = None) -> Iterator[Event]:
+def bench(request: Request, say: Say, cluster: Cluster | None = None, tell: Tell = ignore) -> Iterator[Event]:
     """Resolve the request for its target, make its cases, and run them on backends.
 
     Measurements are in the order of workloads and plans, with a baseline on one device after each workload, then the
-    small ring where there is one; the devices, of this host or of a cluster, are events too. For a workload with very
-    many plans only notable measurements are final, and a table holds all of them.
+    small ring where there is one. For a workload with very many plans only notable measurements are final, and a table
+    holds all of them. `tell` gets the devices, of this host or of a cluster, as soon as they are found.
 
     Raises:
         BadInput: nothing is left to run.
         Missing: a target that should be measured is not available here, or the compiler that it needs is not installed.
     """
-    with LocalBackends(request, say, cluster) as backends:
-        yield from with_devices_found(backends, run_request(request, backends, say))
+    with LocalBackends(request, say, cluster, tell) as backends:
+        yield from run_request(request, backends, say)
 
 
 def run_request(request: Request, backends: Backends, say: Say) -> Iterator[Event]:

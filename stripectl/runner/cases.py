@@ -13,7 +13,7 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.hardware.target import Target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.case import Case
 from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
@@ -98,7 +98,5 @@ def already_measured(request: Request, case: Case) -> bool:
 def compiling(request: Request, place: LocalTarget) -> bool:
     """Whether plans are compiled ahead of time: if requested, or if the target is not available here but its compiler
     is."""
-    kind = place.target.hardware.kind
-    return request.method == "compiled" or (
-        request.method == "auto" and not place.here and kind in TOOLCHAINS and not TOOLCHAINS[kind].missing
-    )
+    has_compiler = place.target.hardware.kind in TOOLCHAINS and not place.why_not_compiled
+    return request.method == "compiled" or (request.method == "auto" and not place.here and has_compiler)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from stripectl.errors import BadInput
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Notice
 from stripectl.runner.cases import compiling
 from stripectl.runner.request import Request

@@ -19,7 +19,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload, format_length
 from stripectl.costs.default_tiles import with_tile
 from stripectl.costs.defaults import with_names
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LongestSequence

@@ -14,7 +14,7 @@ from stripectl.costs.default_tiles import tiles_for, with_tile
 from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement

@@ -7,7 +7,7 @@ from dataclasses import replace
 from stripectl.core.workload import STEP
 from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.target import Target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Event, Final, finals
 from stripectl.results.case import Case
 from stripectl.runner.backends import Backends, run_one_by_one

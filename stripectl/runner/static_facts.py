@@ -22,7 +22,7 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.findings import Bound, TileTally
 from stripectl.simulate.attend import KernelCall

@@ -11,7 +11,9 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import VMEM_FLAG
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.errors import BadInput
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.local_target import LocalTarget
+from stripectl.measure.machine_timings import MachineTimings
+from stripectl.measure.plan_costs import plan_costs
 from stripectl.results.case import Case
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
@@ -25,7 +27,7 @@ from stripectl.workers.worker_group import WorkerError
 
 
 def time_plans(
-    cases: Sequence[Case], place: LocalTarget, devices: DevicePool, explained: int = 0
+    cases: Sequence[Case], place: LocalTarget, timings: MachineTimings, explained: int = 0
 ) -> Iterator[Measurement]:
     """The cases simulated, in their order, with time, memory and bytes. A case is refused where it does not fit in
     memory or the datasheet lacks a figure, and fails where its tiles cannot be timed or its scheme raises an error.
@@ -37,27 +39,27 @@ def time_plans(
     found = dict[tuple[str, ...], Measurement]()
     for group in groups.values():
         if len(cases) > 1:
-            devices.say("simulate plans", len(found), len(cases))
-        found |= {case.identity: made for case, made in _group(group, place, devices)}
+            timings.workers.say("simulate plans", len(found), len(cases))
+        found |= {case.identity: made for case, made in _group(group, place, timings)}
     made = [found[case.identity] if case.is_ready else Measurement.of(case) for case in cases]
     timed = sorted((m for m in made if m.status == "ok" and m.median_s), key=lambda m: m.median_s or 0.0)
     fastest = {m.identity for m in timed[:explained]}
     for case, m in zip(cases, made, strict=True):
-        yield explain(case, m, place, devices) if m.identity in fastest else m
+        yield explain(case, m, place, timings) if m.identity in fastest else m
 
 
-def explain(case: Case, m: Measurement, place: LocalTarget, devices: DevicePool) -> Measurement:
+def explain(case: Case, m: Measurement, place: LocalTarget, timings: MachineTimings) -> Measurement:
     """The measurement of a simulated case with its tiles by round, its limits and its scaling."""
-    _, machines = with_cost_models(case, place, devices)
+    _, machines = with_cost_models(case, place, timings)
     hardware = place.target.hardware
     if facts := with_static_facts(case, hardware).facts:
         m = replace(m, tiles=facts.tiles)
     if case.workload.passes == STEP:
-        return explained_step(m, devices.hardware(place, case.workload.dtype), machines)
+        return explained_step(m, timings.hardware(place, case.workload.dtype), machines)
     return with_sensitivity(m, machines[0], hardware.kind)
 
 
-def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
+def with_cost_models(case: Case, place: LocalTarget, timings: MachineTimings) -> tuple[Measurement, list[CostModel]]:
     """The case to be simulated, with the source of its time, and the cost model for each kind of its layers; refused or
     failed without such a model."""
     refused = Measurement.of(case)
@@ -68,15 +70,14 @@ def with_cost_models(case: Case, place: LocalTarget, devices: DevicePool) -> tup
         reason = f"{known}. Try --method compiled, or --method measured."
         return replace(refused, status="refused", reason=reason), []
     try:
-        machines = [devices.cost_model(place, own, plan) for _, own, plan in case.layers]
+        machines = [plan_costs(group, place, timings) for group in case.layers]
         if case.workload.passes == STEP:
-            devices.hardware(place, case.workload.dtype)
+            timings.hardware(place, case.workload.dtype)
     except BadInput as error:
         return replace(refused, status="refused", reason=str(error)), []
     except WorkerError as failure:
         return replace(refused, status="failed", reason=f"its tiles could not be timed: {failure}"), []
-    missing = devices.why_not_compiled(place)
-    said = replace(attention_cost_source(machines), not_compiled=missing or None)
+    said = replace(attention_cost_source(machines), not_compiled=place.why_not_compiled or None)
     return replace(Measurement.of(case, "simulated"), cost_source=said), machines
 
 
@@ -85,9 +86,9 @@ def without_tiles(plan: Plan) -> Plan:
     return replace(plan, tile=None, backward=None, softmax=softmax)
 
 
-def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> Iterator[tuple[Case, Measurement]]:
+def _group(group: Sequence[Case], place: LocalTarget, timings: MachineTimings) -> Iterator[tuple[Case, Measurement]]:
     """Each case of plans that differ only in their tiles, and its result."""
-    prepared = [(case, *with_cost_models(case, place, devices)) for case in group]
+    prepared = [(case, *with_cost_models(case, place, timings)) for case in group]
     yield from ((case, made) for case, made, _ in prepared if made.status != "ok")
     runnable = [each for each in prepared if each[1].status == "ok"]
     if not runnable:
@@ -114,7 +115,7 @@ def _group(group: Sequence[Case], place: LocalTarget, devices: DevicePool) -> It
         if not case.facts:
             counts = int(kinds[0].computed[at]), kinds[0].sent
             made = made.with_facts(facts_of_counts(case, place.target.hardware, *counts))
-        yield case, _step(made, machines, kinds, at, place, devices) if step else _attention(made, kinds[0], at)
+        yield case, _step(made, machines, kinds, at, place, timings) if step else _attention(made, kinds[0], at)
 
 
 def _attention(made: Measurement, times: GroupTimes, at: int) -> Measurement:
@@ -128,9 +129,9 @@ def _step(
     attention: Sequence[GroupTimes],
     at: int,
     place: LocalTarget,
-    devices: DevicePool,
+    timings: MachineTimings,
 ) -> Measurement:
-    hardware = devices.hardware(place, made.workload.dtype)
+    hardware = timings.hardware(place, made.workload.dtype)
     peaks = [int(times.peak_bytes[at]) for times in attention]
     memory = step_memory(made.workload, made.plan, hardware.kind, peaks)
     made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values())))

@@ -26,7 +26,7 @@ from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
 from stripectl.execute.xla_flags import why_flag_unknown
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LoopCopies
 from stripectl.results.cost_source import CostOrigin, CostSource

@@ -18,7 +18,9 @@ from stripectl.costs.default_tiles import tiles_for, with_tile
 from stripectl.costs.defaults import with_defaults, with_names
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target, target_of
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.local_target import LocalTarget
+from stripectl.measure.local_workers import LocalWorkers
+from stripectl.measure.machine_timings import MachineTimings
 from stripectl.results.measurement import Measurement
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.options import RequestOptions
@@ -91,7 +93,7 @@ def is_far(m: Measurement) -> bool:
 def check(chosen: list[Question]) -> int:
     """Compare the default of each question with every tile; return the number of questions with a time."""
     timed = 0
-    with DevicePool(quiet) as devices:
+    with LocalWorkers(quiet) as workers:
         for question in chosen:
             hardware, work = Hardware.load(question.hardware), question.workload
             place = LocalTarget(target_of(hardware, DEVICES))
@@ -103,7 +105,7 @@ def check(chosen: list[Question]) -> int:
             cases = [
                 make_case(work, replace(plan, tile=tile), {}, place, "simulated", describe=False) for tile in tiles
             ]
-            default, *others = time_plans(cases, place, devices)
+            default, *others = time_plans(cases, place, MachineTimings(workers))
             best = min((m.median_s for m in others if m.median_s and not is_far(m)), default=None)
             assert default.median_s or not best, f"{question}: {default.reason}"
             if best and default.median_s:

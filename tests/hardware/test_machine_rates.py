@@ -9,8 +9,10 @@ import pytest
 from stripectl.errors import Missing
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.local_target import LocalTarget
+from stripectl.measure.local_workers import LocalWorkers
 from stripectl.measure.machine_rates import measure_rates, save_profile
+from stripectl.measure.machine_timings import MachineTimings
 from stripectl.util.progress import quiet
 from tests.cli.test_cli import run
 
@@ -25,8 +27,8 @@ def test_measured_figures_replace_the_published_figures_of_a_profile(tmp_path: P
 
 
 def test_rates_of_a_machine_that_is_not_here_cannot_be_measured() -> None:
-    with DevicePool(quiet) as devices, pytest.raises(Missing, match="cannot measure v5e:2x2 because it is not"):
-        measure_rates(LocalTarget(parse_target("v5e:2x2")), devices)
+    with LocalWorkers(quiet) as workers, pytest.raises(Missing, match="cannot measure v5e:2x2 because it is not"):
+        measure_rates(LocalTarget(parse_target("v5e:2x2")), MachineTimings(workers))
 
 
 @pytest.mark.hosts

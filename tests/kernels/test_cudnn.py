@@ -27,7 +27,7 @@ from stripectl.execute.verification import cut_to_checkable
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.kernels.splash import causal
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_refused

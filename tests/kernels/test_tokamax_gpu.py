@@ -18,7 +18,7 @@ from stripectl.core.workload import Workload
 from stripectl.errors import Missing
 from stripectl.hardware.target import parse_target
 from stripectl.kernels import tokamax_gpu
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.request import Request
 from tests.compile.test_compile import silent

@@ -13,7 +13,9 @@ from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.measure.block_sampler import TimedTiles
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.local_target import LocalTarget
+from stripectl.measure.local_workers import LocalWorkers
+from stripectl.measure.machine_timings import MachineTimings
 from stripectl.measure.timed_defaults import SAMPLES, TimedDefaults
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -30,14 +32,14 @@ def chosen(
     workload: Workload, timings: dict[str, Timings], plan: Plan | None = None, previous: list[Measurement] | None = None
 ) -> Plan:
     """The plan with default tiles on a CPU whose blocks were timed before, as a search leaves its timings."""
-    with DevicePool(quiet) as devices:
-        tiles = TimedTiles(devices, LocalTarget(parse_target("cpu:8"), processes=2))
+    with LocalWorkers(quiet) as workers:
+        tiles = TimedTiles(MachineTimings(workers), LocalTarget(parse_target("cpu:8"), processes=2))
         for passes, each in timings.items():
             for side, seconds in each.items():
                 tiles.known(workload, "xla", Tile(side, side), passes).extend(seconds)
         timed = TimedDefaults(tiles, previous or [])
         found = with_defaults(plan or Plan("ring", "zigzag"), workload, Hardware.load("cpu"), 8, timed=timed)
-        assert not devices.groups  # nothing ran
+        assert not workers.groups  # nothing ran
     return found
 
 

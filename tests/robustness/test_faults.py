@@ -6,15 +6,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stripectl.core.layer_groups import LayerGroup
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
-from stripectl.measure.device_pool import DevicePool
+from stripectl.measure.local_target import local_target
+from stripectl.measure.local_workers import LocalWorkers
+from stripectl.measure.machine_timings import MachineTimings
+from stripectl.measure.plan_costs import plan_costs
 from stripectl.measure.sampler import SamplingOptions
-from stripectl.results.backend import finals
+from stripectl.results.backend import DevicesFound, Event, finals
 from stripectl.results.environment import cores
 from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run, newest_run
@@ -183,13 +188,26 @@ def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -
 
 
 @pytest.mark.hosts
+def test_a_cpu_that_is_only_looked_at_is_no_event_and_leaves_no_worker() -> None:
+    found = list[Event]()
+    with LocalWorkers(silent, tell=found.append) as workers:
+        place = local_target("local", None, workers)
+        assert place.processes == place.here > 0 and place.device_kind is None
+        assert not found and not workers.groups
+
+
+@pytest.mark.hosts
 @pytest.mark.usefixtures("users_compiler")
 def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     plan = parse_plan("ring/striped/xla@ring=2,tile=512")
-    with DevicePool(silent) as devices:
-        place = devices.local_target("cpu:2", None)
-        machine = devices.cost_model(place, Workload(**{**SMALL.__dict__, "passes": "forward-backward"}), plan)
-        assert devices.cost_model(place, SMALL, plan).cost_source.by_pass.keys() == {"forward"}
+    found = list[Event]()
+    with LocalWorkers(silent, tell=found.append) as workers:
+        place = local_target("cpu:2", None, workers)
+        timings, both = MachineTimings(workers), replace(SMALL, passes="forward-backward")
+        machine = plan_costs(LayerGroup(1, both, plan), place, timings)
+        assert plan_costs(LayerGroup(1, SMALL, plan), place, timings).cost_source.by_pass.keys() == {"forward"}
+        groups = [each for event in found if isinstance(event, DevicesFound) for each in event.devices]
+        assert [(each.processes, each.count) for each in groups] == [(2, 2)]
     assert machine.cost_source.source == "measured_tile" and not machine.overlaps
     assert machine.forward.whole_s > 0 and machine.backward.whole_s > machine.forward.whole_s
     assert machine.link_bytes_per_s_one_way > 1e6

@@ -12,7 +12,7 @@ from stripectl.core.workload import Workload
 from stripectl.costs.core_memory import VMEM_FLAG, compiler_limit_bytes, limit_bytes, why_tile_exceeds_core
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.max_length import max_length_cases
 from stripectl.runner.request import Request, make_case
 

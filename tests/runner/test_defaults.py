@@ -15,7 +15,7 @@ from stripectl.api import request_options
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request, parse_trace

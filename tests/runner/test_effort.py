@@ -7,7 +7,7 @@ import pytest
 
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.effort import USED_BY, bench_methods, unused_effort
 from stripectl.runner.options import EFFORT_OPTIONS, RequestOptions
 from stripectl.runner.parse import parse_request

@@ -18,7 +18,7 @@ from stripectl.core.workload import Workload
 from stripectl.costs.cost_tables import machine_table
 from stripectl.errors import Missing
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import finals
 from stripectl.runner.backends import Compiled
 from stripectl.runner.bench import make_cases

@@ -12,7 +12,7 @@ from stripectl.api import request_options
 from stripectl.core.plan import Plan, parse_mesh, parse_tile
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request

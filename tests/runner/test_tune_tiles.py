@@ -23,7 +23,7 @@ from stripectl.costs.cost_tables import table_of
 from stripectl.costs.keys_at_once import cost_of_scores
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.backend import finals
 from stripectl.results.environment import cores

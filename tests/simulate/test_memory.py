@@ -8,13 +8,17 @@ import pytest
 from stripectl.analysis.accuracy.memory import NEAR_SHARE, memory_errors, memory_predictions
 from stripectl.analysis.recommendation import recommend
 from stripectl.cli import main
+from stripectl.core.layer_groups import LayerGroup
 from stripectl.core.layout import Tile
 from stripectl.core.model_config import Model
 from stripectl.core.plan import STATES, Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING
-from stripectl.measure.device_pool import DevicePool
+from stripectl.measure.local_target import local_target
+from stripectl.measure.local_workers import LocalWorkers
+from stripectl.measure.machine_timings import MachineTimings
+from stripectl.measure.plan_costs import plan_costs
 from stripectl.results.backend import finals
 from stripectl.results.run import Run
 from stripectl.runner.backends import EXPLAINED_PLANS, Simulated
@@ -168,9 +172,9 @@ def test_plans_on_an_axis_of_clocks_take_what_each_takes_alone(scheme: str, layo
     bare = parse_plan(f"{scheme}/{layout}/pallas_tpu@{mesh}" if scheme != "pass_kv" else f"pass_kv/{layout}/xla@{mesh}")
     plans = [replace(bare, tile=Tile(min(tile.block_q, 512), min(tile.block_kv, 512))) for tile in TILES]
     plans = list(dict.fromkeys([*plans, replace(bare, tile=Tile(512, 256)), replace(bare, tile=Tile(128, 128))]))
-    with DevicePool(lambda *_: None) as devices:
-        place = devices.local_target("v5p:2x2x2", None)
-        machines = [devices.cost_model(place, work, plan) for plan in plans]
+    with LocalWorkers(lambda *_: None) as workers:
+        place = local_target("v5p:2x2x2", None, workers)
+        machines = [plan_costs(LayerGroup(1, work, plan), place, MachineTimings(workers)) for plan in plans]
     together = simulate_times(work, plans, machines)
     alone = [simulate(work, plan, machine) for plan, machine in zip(plans, machines, strict=True)]
     assert together.seconds.tolist() == [each.seconds for each in alone]
@@ -187,12 +191,12 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
     meshes = ["ring=16", "ring=8,tensor=2", "ring=4,tensor=4"]
     texts = [f"ring/{layout}/pallas_tpu@{mesh}" for mesh in meshes for layout in ("contiguous", "striped", "zigzag")]
     plans = [replace(parse_plan(text), tile=tile) for text in texts for tile in TILES[:3]]
-    with DevicePool(lambda *_: None) as devices:
-        place = devices.local_target("v5p:2x2x4", None)
+    with LocalWorkers(lambda *_: None) as workers:
+        place = local_target("v5p:2x2x4", None, workers)
         cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
         assert len(cases) > EXPLAINED_PLANS
-        many = finals(Simulated(place, devices).run(cases))
-        few = finals(event for case in cases for event in Simulated(place, devices).run([case]))
+        many = finals(Simulated(place, MachineTimings(workers)).run(cases))
+        few = finals(event for case in cases for event in Simulated(place, MachineTimings(workers)).run([case]))
     names = ("plan", "status", "peak_bytes", "memory", "bytes", "bound")
     assert [[getattr(m, name) for name in names] for m in many] == [[getattr(m, name) for name in names] for m in few]
     assert [m.median_s for m in many] == pytest.approx([m.median_s for m in few], rel=1e-12)
@@ -206,11 +210,11 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
 @pytest.mark.parametrize("model", ["mamba-codestral-7b", "qwen3-next-80b-a3b"])
 def test_the_memory_of_many_steps_is_that_of_each_with_its_heads_in_lanes(model: str) -> None:
     work = step_of(model, 2**15)
-    with DevicePool(lambda *_: None) as devices:
-        place = devices.local_target("v5p:2x2x4", None)
+    with LocalWorkers(lambda *_: None) as workers:
+        place = local_target("v5p:2x2x4", None, workers)
         plans = [parse_plan(f"lasp2/contiguous/pallas_gated@ring=8,tensor=2,tile={tile}") for tile in (64, 128)]
         cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
-        made = list(time_plans(cases, place, devices))
+        made = list(time_plans(cases, place, MachineTimings(workers)))
     assert {m.status for m in made} <= {"ok", "refused"} and all(m.memory for m in made), made[0].reason
     assert [m.memory for m in made] == [step_memory(work, m.plan, "tpu") for m in made]
 
@@ -220,10 +224,10 @@ def test_many_plans_with_flags_of_a_compiler_are_refused_as_one_is() -> None:
         {"xla_any": "true"},
         [parse_plan(f"ring/striped/pallas_tpu@ring=16,tile={tile}") for tile in (512, 1024)],
     )
-    with DevicePool(lambda *_: None) as devices:
-        place = devices.local_target("v5p:2x2x4", None)
+    with LocalWorkers(lambda *_: None) as workers:
+        place = local_target("v5p:2x2x4", None, workers)
         cases = [make_case(WORK, plan, flags, place, "simulated") for plan in plans] * EXPLAINED_PLANS
-        assert {m.status for m in finals(Simulated(place, devices).run(cases))} == {"refused"}
+        assert {m.status for m in finals(Simulated(place, MachineTimings(workers)).run(cases))} == {"refused"}
 
 
 def ran(*words: str) -> int:

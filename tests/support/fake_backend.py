@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from stripectl.core.method import Method
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import LocalTarget
-from stripectl.results.backend import Backend, Event, Final, Partial
+from stripectl.measure.local_target import LocalTarget
+from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial, Tell, ignore
 from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET, CostOrigin, CostSource
 from stripectl.results.devices import DeviceGroup
@@ -131,7 +131,7 @@ class FakeBackends:
     request: Request
     say: Say
     cluster: Cluster | None = None
-    discovered: Sequence[DeviceGroup] = field(default_factory=list)
+    tell: Tell = ignore
     refuses: str | None = None
     interrupted: str | None = None
     interrupt: type[KeyboardInterrupt] | HostLost = KeyboardInterrupt
@@ -150,7 +150,7 @@ class FakeBackends:
             return LocalTarget(target)
         count = target.devices
         found = DeviceGroup(processes=count, platform="cpu", kind="cpu", count=count, coordinates=[None] * count)
-        self.discovered = [found]
+        self.tell(DevicesFound([found]))
         return LocalTarget(target, target.devices, target.devices)
 
     def simulated(self, place: LocalTarget, explains: bool = True) -> FakeBackend:

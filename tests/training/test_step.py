@@ -23,7 +23,7 @@ from stripectl.errors import BadInput
 from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.hlo.schedule import ATTENTION
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.findings import Check

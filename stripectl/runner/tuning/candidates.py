@@ -11,7 +11,7 @@ from stripectl.core.workload import Workload
 from stripectl.costs.default_tiles import tiles_for
 from stripectl.costs.keys_at_once import with_third_sides
 from stripectl.errors import BadInput
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case
 from stripectl.runner.cases import compiling
 from stripectl.runner.options import RequestOptions
@@ -51,7 +51,7 @@ class TileSearch:
 
     def only_simulates(self, place: LocalTarget) -> bool:
         """Whether tiles are only simulated: no device of the target's kind is here, and nothing is compiled."""
-        return not place.here and place.processes is None and not compiling(self.request, place)
+        return not place.is_timed and not compiling(self.request, place)
 
 
 def forward_cases(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stripectl.core.layout import Tile
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Backend, Sampler, SamplingBackend, finals
 from stripectl.results.case import Case, Subject
 from stripectl.results.measurement import Measurement

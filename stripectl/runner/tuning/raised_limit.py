@@ -7,7 +7,7 @@ from dataclasses import replace
 from stripectl.analysis.ranking import rankings
 from stripectl.core.kernel import kernels
 from stripectl.costs.core_memory import VMEM_FLAG, flag_for, limit_bytes, most_needed_bytes
-from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Backend, Notice, finals
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement

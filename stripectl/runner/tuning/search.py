@@ -17,13 +17,12 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput
-from stripectl.measure.device_pool import LocalTarget
-from stripectl.results.backend import Event, Final, Notice, SearchResult, finals
+from stripectl.measure.local_target import LocalTarget
+from stripectl.results.backend import Event, Final, Notice, SearchResult, Tell, finals, ignore
 from stripectl.results.case import Case
-from stripectl.results.devices import DeviceGroup
 from stripectl.results.environment import PACKAGES, conditions, version
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import Backends, LocalBackends, with_devices_found
+from stripectl.runner.backends import Backends, LocalBackends
 from stripectl.runner.cases import bench_cases, compiling, nothing_left
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
@@ -47,23 +46,24 @@ RUNS = 60  # of the forward pass of the default plan: about as long as a race of
 TilesWanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
 
 
-def tune(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> Iterator[Event]:
+def tune(tuning: TileSearch, say: Say, cluster: Cluster | None = None, tell: Tell = ignore) -> Iterator[Event]:
     """Measurements as they are made; a measurement replaces an earlier one of the same workload, plan, target and
-    flags. Notices report that the results are cached, and the plans of training steps of hybrid models.
+    flags. Notices report that the results are cached, and the plans of training steps of hybrid models. `tell` gets the
+    devices, of this host or of a cluster, as soon as they are found.
 
     Raises:
         BadInput: nothing is left to try.
         Missing: a target that should be measured is not available here, or the compiler that it needs is not installed.
     """
-    with LocalBackends(tuning.request, say, cluster) as backends:
-        yield from with_devices_found(backends, run_tuning(tuning, backends))
+    with LocalBackends(tuning.request, say, cluster, tell) as backends:
+        yield from run_tuning(tuning, backends)
 
 
 def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
     """As `tune`, on backends that are ready."""
     request, place = tuning.request, backends.place
     tuning = replace(tuning, request=request.resolve_for(place))
-    key = tuning_key(tuning, place, backends.discovered)
+    key = tuning_key(tuning, place)
     known = disk_cache.load(key) if request.use_cache and not request.previous else None
     stored = [Final(Measurement.from_json(each)) for each in known] if is_list(known) else None
     if stored is not None:
@@ -120,14 +120,14 @@ def with_best_mesh(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
         yield made if isinstance(made, Notice) else Final(made)
 
 
-def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[DeviceGroup]) -> JsonObject:
+def tuning_key(tuning: TileSearch, place: LocalTarget) -> JsonObject:
     """Everything that affects a tuning."""
     request, around = tuning.request, conditions()
     effort = request.sampling
     return {
         "tune": [tuning.strategy, tuning.refine_count, list(map(str, tuning.tiles))],
         "target": [str(place.target), repr(place.target.hardware), place.here, place.processes],
-        "devices": [each.kind for each in found],
+        "devices": [place.device_kind] if place.device_kind else [],
         "host": around["host"],
         "versions": [*map(version, PACKAGES), around["versions"]["python"]],
         "around": around["flags"],
