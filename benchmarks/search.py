@@ -22,7 +22,8 @@ from stripectl.measure.local_workers import LocalWorkers
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.results.backend import finals
 from stripectl.runner.backends import Simulated
-from stripectl.runner.request import Request, make_case
+from stripectl.runner.cases import asked_meshes, make_case
+from stripectl.runner.request import Request
 
 TARGET, MODEL, LENGTH, BATCH = "v5p:4x4x4", "llama3-8b", 2**20, 2  # tokens of a batch, and sequences in it
 SIDES = (256, 512, 1024, 2048, 4096)
@@ -49,7 +50,7 @@ def main(target: str) -> None:
     with LocalWorkers(lambda *_: None) as workers:
         place = local_target(target, None, workers)
         start = time.perf_counter()
-        meshed = (each for plan in plans for each in request.with_meshes(plan, place))
+        meshed = (each for plan in plans for each in asked_meshes(request, plan, place))
         able = [plan for plan in meshed if not why_unsupported(plan, work, "tpu", place.target.devices)]
         tiled = (replace(plan, tile=tile) for plan in able for tile in tiles)
         wanted = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in tiled]

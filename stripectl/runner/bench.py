@@ -114,7 +114,8 @@ def without_host(case: Case, lost: HostLost) -> Measurement:
 
 def run_max_length(request: Request, backends: Backends) -> Iterator[Event]:
     """The longest sequence that fits with each plan."""
-    place, explained = backends.place, strongest_ahead(request, backends)
+    place = backends.place
+    explained = strongest_ahead(request, backends)
     brief = explained if compiling(request, place) else backends.simulated(place, explains=False)
     yield from max_length(request, place, brief, explained)
 

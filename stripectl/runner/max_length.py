@@ -7,7 +7,7 @@ answer is a length that fits while the next step is refused.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -18,29 +18,30 @@ from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload, format_length
 from stripectl.costs.default_tiles import with_tile
-from stripectl.costs.defaults import with_names
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
+from stripectl.runner.cases import case_of, complete, why_refused, with_named_parts
 from stripectl.runner.replaced_parts import replaced_parts
-from stripectl.runner.request import Request, make_case
-from stripectl.runner.static_facts import why_refused
+from stripectl.runner.request import Request
 
 LONG_ROWS, LONG_LEN = 2**15, 2**24  # of a device, and of a sequence, for which tiles are chosen
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where they are known
 
 
-def with_long_tiles(plan: Plan, workload: Workload, place: LocalTarget, flags: Mapping[str, str]) -> Plan:
-    """The plan with its parts named, and with the default tiles of a long sequence, because each length that is tried
-    must hold whole tiles. A kernel that keeps all scores has another tile for each length."""
-    hardware, devices = place.target.hardware, place.target.devices
-    long = replace(workload, seq_len=min(LONG_LEN, LONG_ROWS * devices))
-    named = with_names(plan, long, hardware, devices)
-    if any(kernels[each.kernel].keeps_all_scores for _, _, each in layer_groups(workload, named)):
-        return named
-    return named if why_refused(named, long, hardware) else with_tile(named, long, hardware, flags)
+def with_long_tiles(case: Case, place: LocalTarget) -> Plan:
+    """The plan of a case with its parts named, and with the default tiles of a long sequence, because each length that
+    is tried must hold whole tiles. A kernel that keeps all scores has another tile for each length."""
+    hardware = place.target.hardware
+    long = replace(case.workload, seq_len=min(LONG_LEN, LONG_ROWS * place.target.devices))
+    named = with_named_parts(replace(case, workload=long), place)
+    if any(kernels[group.plan.kernel].keeps_all_scores for group in named.layers):
+        return named.plan
+    if why_refused(named.plan, long, hardware):
+        return named.plan
+    return with_tile(named.plan, long, hardware, case.flags or {})
 
 
 def length_step(plan: Plan, workload: Workload) -> int:
@@ -56,11 +57,12 @@ def length_step(plan: Plan, workload: Workload) -> int:
 def max_length_cases(request: Request, place: LocalTarget) -> list[Case]:
     """One case per pass, plan and set of flags, with the shortest sequence that fills the devices."""
     found = list[Case]()
+    method = "simulated" if request.method == "simulated" else "compiled"
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        meshed = with_long_tiles(plan, workload, place, flags)
+        asked = case_of(workload, plan, flags, place, request.case_method)
+        meshed = with_long_tiles(asked, place)
         shortest = replace(workload, seq_len=length_step(meshed, workload))
-        method = "simulated" if request.method == "simulated" else "compiled"
-        case = make_case(shortest, meshed, flags, place, request.case_method, describe=False)
+        case = complete(replace(asked, workload=shortest, plan=meshed), place, describe=False)
         found.append(replace(case, plan=meshed, method=method))
     return found
 

@@ -9,18 +9,12 @@ from typing import Any
 from stripectl.core.method import Method, MethodChoice
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
-from stripectl.costs.core_memory import why_tile_exceeds_core
-from stripectl.costs.default_tiles import tiles_for, with_tile
-from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
-from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
-from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
-from stripectl.runner.replaced_parts import replaced_parts
-from stripectl.runner.static_facts import why_not_installed, why_refused, why_scores_exceed_memory, with_static_facts
+from stripectl.runner.meshes import DEFAULT_REFINE_COUNT
 from stripectl.util.files import printable
 from stripectl.util.json import JsonObject
 
@@ -101,47 +95,3 @@ class Request:
             for workload in self.workloads
         ]
         return replace(self, workloads=workloads, default_dtype=False, default_size=False)
-
-    def with_meshes(self, plan: Plan, place: LocalTarget) -> list[Plan]:
-        """The plan with every requested mesh; a plan without a mesh has the default mesh."""
-        return list(every_mesh(plan, place.target.devices)) if self.every_mesh and plan.mesh is None else [plan]
-
-    def with_tiles(self, plan: Plan, workload: Workload, place: LocalTarget) -> list[Plan]:
-        """A plan on its mesh with every requested tile; a plan without a tile has the default tile."""
-        hardware, devices = place.target.hardware, place.target.devices
-        if not self.every_tile or plan.tile or why_refused(plan, workload, hardware, devices):
-            return [plan]
-        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, hardware)]
-
-
-def make_case(
-    workload: Workload,
-    plan: Plan,
-    flags: Mapping[str, str],
-    place: LocalTarget,
-    method: Method,
-    *,
-    describe: bool = True,
-) -> Case:
-    """The case of a plan: with all its parts named, or refused or failed with the reason. Its static facts take as long
-    as a simulation, which may `describe` it instead."""
-    hardware = place.target.hardware
-    plan = with_names(plan, workload, hardware, place.target.devices)
-    reason = (
-        why_refused(plan, workload, hardware, place.target.devices)
-        or why_not_installed(plan, workload, method, place)
-        or why_scores_exceed_memory(workload, plan, hardware)
-    )
-    full = plan if reason else with_tile(plan, workload, hardware, flags, place.timed)
-    reason = reason or why_tile_exceeds_core(full, workload, hardware, flags)
-    case = Case(
-        workload=workload,
-        plan=full,
-        target=place.target.name,
-        method=method,
-        flags=flags or None,
-        distortions=replaced_parts(workload),
-    )
-    if reason:
-        return replace(case, status="refused", reason=reason)
-    return with_static_facts(case, hardware) if describe else case

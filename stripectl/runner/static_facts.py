@@ -1,7 +1,6 @@
 """The static facts of a plan, before anything runs: its tiles, the bytes that it sends, and the bounds on its gain."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,26 +8,21 @@ import numpy as np
 
 from stripectl.core.bounds import layer_speedup, ring_work
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.mask_tiles import count_pairs, count_tiles
-from stripectl.core.method import MethodChoice
 from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
-from stripectl.core.validation import why_missing, why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
-from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.findings import Bound, TileTally
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.simulation import simulate
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
-from stripectl.util.units import nbytes
 
 SCORE_BYTES = 4
 
@@ -122,33 +116,6 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
     bands, area = sequence_sharding(workload, plan).bands(0, 0), tile.scores
     counted = count_tiles(bands, tile)
     return int(count_pairs(bands) - counted.whole * area), int(counted.boundary * area)
-
-
-def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
-    """Why the plan cannot compute the workload on `devices` devices of this hardware (None: any number), or None."""
-    return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
-
-
-def why_not_installed(plan: Plan, workload: Workload, method: MethodChoice, place: LocalTarget) -> str | None:
-    """Why a kernel of the plan is not installed here, where the method runs it, or None. A simulation runs kernels
-    where devices of its target are here, to time tiles; for `auto` another method is left."""
-    return why_missing(plan, workload) if place.here or method in ("measured", "compiled") else None
-
-
-def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
-    """Why the scores that a device keeps do not fit in its memory, for a kernel that keeps scores, or None."""
-    memory = hardware.figure("hbm_bytes") or host_bytes(hardware)
-    if memory is None or not any(kernels[each.kernel].score_touches for _, _, each in layer_groups(workload, plan)):
-        return None
-    whole = workload.queries * workload.seq_len * workload.heads * workload.batch * SCORE_BYTES / plan.devices
-    if whole <= memory:
-        return None
-    return f"its scores take {nbytes(whole)} per device, which has {nbytes(memory)}. Try --scheme ring."
-
-
-def host_bytes(hardware: Hardware) -> int | None:
-    """The memory of this machine, for a CPU."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hardware.kind == "cpu" else None
 
 
 def bounds(workload: Workload, plan: Plan) -> Bound:

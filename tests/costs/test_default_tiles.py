@@ -22,10 +22,9 @@ from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.local_workers import LocalWorkers
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.results.measurement import Measurement
-from stripectl.runner.cases import bench_cases
+from stripectl.runner.cases import bench_cases, make_case
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
-from stripectl.runner.request import make_case
 from stripectl.runner.time_plans import time_plans
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
 from stripectl.runner.tuning.search import tile_searches

@@ -28,9 +28,8 @@ from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.kernels.splash import causal
 from stripectl.measure.local_target import LocalTarget
-from stripectl.runner.cases import bench_cases
+from stripectl.runner.cases import bench_cases, why_refused
 from stripectl.runner.request import Request
-from stripectl.runner.static_facts import why_refused
 from stripectl.simulate.simulation import simulate
 from tests.compile.test_compile import NEVER_MISSING, silent
 from tests.kernels.test_kernels import check_rectangles

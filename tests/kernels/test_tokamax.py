@@ -19,7 +19,7 @@ from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.kernels.tokamax.tile_memory import vmem_bytes
 from stripectl.measure.local_target import LocalTarget
-from stripectl.runner.request import make_case
+from stripectl.runner.cases import make_case
 from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 

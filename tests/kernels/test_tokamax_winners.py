@@ -16,7 +16,7 @@ from stripectl.hardware.target import parse_target
 from stripectl.kernels.tokamax import winners
 from stripectl.kernels.tokamax.winners import Shape, nearest_winner, read_shape
 from stripectl.measure.local_target import LocalTarget
-from stripectl.runner.request import make_case
+from stripectl.runner.cases import make_case
 from stripectl.runner.tuning.candidates import searched_tiles
 
 KINDS = ("TPU v5",)

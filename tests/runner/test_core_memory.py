@@ -13,8 +13,9 @@ from stripectl.costs.core_memory import VMEM_FLAG, compiler_limit_bytes, limit_b
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.measure.local_target import LocalTarget
+from stripectl.runner.cases import make_case
 from stripectl.runner.max_length import max_length_cases
-from stripectl.runner.request import Request, make_case
+from stripectl.runner.request import Request
 
 LONG = Workload(seq_len=2**17, heads=32, kv_heads=8, head_dim=128, passes="forward-backward")
 MANY = replace(LONG, heads=128, head_dim=256)  # 16 query heads per key/value head

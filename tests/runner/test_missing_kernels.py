@@ -22,10 +22,10 @@ from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import finals
 from stripectl.runner.backends import Compiled
 from stripectl.runner.bench import make_cases
-from stripectl.runner.cases import bench_cases
+from stripectl.runner.cases import bench_cases, make_case
 from stripectl.runner.max_length import max_length_cases
 from stripectl.runner.options import RequestOptions
-from stripectl.runner.request import Request, make_case
+from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, forward_cases
 from stripectl.util.progress import quiet
 from tests.cli.test_cli import run

@@ -22,7 +22,7 @@ from stripectl.measure.plan_costs import plan_costs
 from stripectl.results.backend import finals
 from stripectl.results.run import Run
 from stripectl.runner.backends import EXPLAINED_PLANS, Simulated
-from stripectl.runner.request import make_case
+from stripectl.runner.cases import make_case
 from stripectl.runner.time_plans import time_plans
 from stripectl.simulate.memory import Allocation, Ledger
 from stripectl.simulate.simulation import simulate, simulate_times

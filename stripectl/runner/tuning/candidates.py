@@ -13,12 +13,11 @@ from stripectl.costs.keys_at_once import with_third_sides
 from stripectl.errors import BadInput
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case
-from stripectl.runner.cases import compiling
+from stripectl.runner.cases import compiling, make_case, why_not_installed, why_refused
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.plan_options import plans_of_text
-from stripectl.runner.request import Request, make_case
-from stripectl.runner.static_facts import why_not_installed, why_refused
+from stripectl.runner.request import Request
 from stripectl.runner.tuning.successive_halving import HOPELESS
 
 DEFAULT_COMPILED_TILES = 8

@@ -11,7 +11,7 @@ from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Backend, Notice, finals
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
-from stripectl.runner.request import make_case
+from stripectl.runner.cases import make_case
 from stripectl.util.units import duration
 
 MIN_SAVING = 0.01  # of the time, below which the limit is not worth a line
