@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
@@ -37,9 +37,9 @@ def why_unsupported(
     return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
 
 
-def why_missing(plan: Plan, workload: Workload) -> str | None:
-    """Why a kernel of the plan cannot run in this installation, whatever it supports, or None."""
-    reasons = (kernels[each.kernel].why_missing() for _, _, each in layer_groups(workload, plan) if each.kernel)
+def why_missing(layers: Iterable[LayerGroup]) -> str | None:
+    """Why a kernel of these layers cannot run in this installation, whatever it supports, or None."""
+    reasons = (kernels[group.plan.kernel].why_missing() for group in layers if group.plan.kernel)
     return next((reason for reason in reasons if reason), None)
 
 

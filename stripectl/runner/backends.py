@@ -73,7 +73,7 @@ class Compiled:
 
     def run(self, cases: Sequence[Case], budget_s: float = math.inf) -> Iterator[Event]:
         for done, case in enumerate(cases):
-            if self.instead and case.is_ready and why_missing(case.plan, case.workload):
+            if self.instead and case.is_ready and why_missing(case.layers):
                 yield from self.instead.run([case])
                 continue
             length = format_length(case.workload.seq_len)

@@ -104,7 +104,7 @@ def complete(case: Case, place: LocalTarget, *, describe: bool = True) -> Case:
     named = replace(with_named_parts(case, place), distortions=replaced_parts(case.workload))
     reason = (
         why_refused(named.plan, named.workload, hardware, place.target.devices)
-        or why_not_installed(named.plan, named.workload, named.method, place)
+        or why_not_installed(named, named.method, place)
         or why_scores_exceed_memory(named, hardware)
     )
     if reason:
@@ -126,10 +126,10 @@ def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int
     return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
 
 
-def why_not_installed(plan: Plan, workload: Workload, method: MethodChoice, place: LocalTarget) -> str | None:
-    """Why a kernel of the plan is not installed here, where the method runs it, or None. A simulation runs kernels
+def why_not_installed(case: Case, method: MethodChoice, place: LocalTarget) -> str | None:
+    """Why a kernel of the case is not installed here, where the method runs it, or None. A simulation runs kernels
     where devices of its target are here, to time tiles; for `auto` another method is left."""
-    return why_missing(plan, workload) if place.here or method in ("measured", "compiled") else None
+    return why_missing(case.layers) if place.here or method in ("measured", "compiled") else None
 
 
 def why_scores_exceed_memory(case: Case, hardware: Hardware) -> str | None:
@@ -152,7 +152,7 @@ def host_bytes(hardware: Hardware) -> int | None:
 
 def nothing_left(verb: str, first: Case) -> StripectlError:
     """The error of a command whose cases are all refused: of its first case, whose kernel may not be installed."""
-    kind = Missing if first.reason == why_missing(first.plan, first.workload) else BadInput
+    kind = Missing if first.reason == why_missing(first.layers) else BadInput
     return kind(f"nothing is left to {verb}. {first.plan}: {first.reason}")
 
 

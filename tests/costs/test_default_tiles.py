@@ -142,10 +142,10 @@ def test_every_command_resolves_the_same_default(layout: str) -> None:
     whole_text = bench_cases(parse_request(asked(plans=(str(whole),))), place)
     assert [case.plan for case in (*grid, *named, *whole_text)] == 3 * [whole]
     tuning = TileSearch.of(asked(layout=layout), "race")
-    ((shape, _, plan, flags),) = tile_searches(tuning.request, place)
-    forward = forward_cases(tuning, shape, plan, flags, place)
+    ((wanted, _),) = tile_searches(tuning.request, place)
+    forward = forward_cases(tuning, wanted, place)
     assert forward[0].plan.tiles["forward"] == whole.tiles["forward"]
-    backward = backward_cases(tuning, shape, plan, flags, place, whole.tiles["forward"])
+    backward = backward_cases(tuning, wanted, place, whole.tiles["forward"])
     assert backward[0].plan == whole
 
 

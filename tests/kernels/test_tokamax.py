@@ -9,6 +9,7 @@ import pytest
 
 from stripectl import compat
 from stripectl.core.kernel import kernels
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.sequence_sharding import sequence_sharding
@@ -102,7 +103,7 @@ def test_a_library_that_cannot_run_has_a_reason_and_a_command(
     monkeypatch.setattr(compat.sys, "version_info", python)
     monkeypatch.setattr(compat.metadata, "version", version)
     plan, reason = parse_plan(f"ring/striped/{kernel}@ring=8"), kernels[kernel].why_missing()
-    assert why_unsupported(plan, WORK, kind) is None and why_missing(plan, WORK) == reason
+    assert why_unsupported(plan, WORK, kind) is None and why_missing(layer_groups(WORK, plan)) == reason
     if why is None:
         assert reason is None
     else:

@@ -16,7 +16,7 @@ from stripectl.hardware.target import parse_target
 from stripectl.kernels.tokamax import winners
 from stripectl.kernels.tokamax.winners import Shape, nearest_winner, read_shape
 from stripectl.measure.local_target import LocalTarget
-from stripectl.runner.cases import make_case
+from stripectl.runner.cases import case_of, make_case
 from stripectl.runner.tuning.candidates import searched_tiles
 
 KINDS = ("TPU v5",)
@@ -100,9 +100,8 @@ def first_tiles(row: PublishedTime) -> list[Tile]:
     place = LocalTarget(parse_target(f"{row.hardware}:1", None))
     plan = parse_plan("memory_efficient/contiguous/tokamax@tile=1024x1024")
     option = "tile" if row.passes == "forward" else "backward"
-    plans = {
-        tile: replace(plan, **{option: tile}) for tile in searched_tiles(plan, row.workload, place, row.passes, True)
-    }
+    case = case_of(row.workload, plan, {}, place, "simulated")
+    plans = {tile: replace(plan, **{option: tile}) for tile in searched_tiles(case, place, row.passes, True)}
     fit = [tile for tile, each in plans.items() if make_case(row.workload, each, {}, place, "simulated").is_ready]
     return sorted(fit, key=lambda tile: predicted_s(row._replace(tile=tile)) or math.inf)
 

@@ -85,10 +85,10 @@ def in_a_tile_search(text: str, target: str) -> Plan:
     """With the tiles with which the search begins."""
     place, tuning = place_of(target), TileSearch.of(options(text, target, plans=(text,)), "race")
     tuning = replace(tuning, request=tuning.request.resolve_for(place))
-    ((workload, _, plan, flags),) = tile_searches(tuning.request, place)
-    tile = forward_cases(tuning, workload, plan, flags, place)[0].plan.tiles["forward"]
-    own = backward_cases(tuning, workload, plan, flags, place, tile)[0].plan.tiles["backward"]
-    return replace(plan, tile=tile, backward=None if own == tile else own)
+    ((asked, _),) = tile_searches(tuning.request, place)
+    tile = forward_cases(tuning, asked, place)[0].plan.tiles["forward"]
+    own = backward_cases(tuning, asked, place, tile)[0].plan.tiles["backward"]
+    return replace(asked.plan, tile=tile, backward=None if own == tile else own)
 
 
 ROUTES = (with_plan_option, with_separate_options, in_a_suite, in_python, in_a_trace, in_a_tile_search)

@@ -22,7 +22,7 @@ from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import finals
 from stripectl.runner.backends import Compiled
 from stripectl.runner.bench import make_cases
-from stripectl.runner.cases import bench_cases, make_case
+from stripectl.runner.cases import bench_cases, case_of, make_case
 from stripectl.runner.max_length import max_length_cases
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.request import Request
@@ -128,7 +128,8 @@ def test_searches_ask_as_well(missing: None, kernel: str, method: MethodChoice, 
     request = Request(workloads=[WORK], plans=[plan_of(kernel)], method=method)
     assert [case.is_ready for case in max_length_cases(request, place)] == [ready]
     options = RequestOptions(plans=(str(plan_of(kernel)),), target=KERNELS[kernel][0], seqlen="128k", method=method)
-    tiles = forward_cases(TileSearch.of(options, "race"), WORK, plan_of(kernel), {}, place)
+    asked = case_of(WORK, plan_of(kernel), {}, place, request.case_method)
+    tiles = forward_cases(TileSearch.of(options, "race"), asked, place)
     assert any(case.is_ready for case in tiles) == ready
     assert ready or [case.reason for case in tiles] == [REASON]
 

@@ -15,7 +15,7 @@ from stripectl.analysis.ranking import rankings
 from stripectl.cli import main
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan
+from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs import default_tiles
 from stripectl.costs.cost_entries import CostKey, Heads
@@ -26,9 +26,11 @@ from stripectl.hardware.target import parse_target
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.backend import finals
+from stripectl.results.case import Case
 from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.runner.cases import case_of
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, forward_cases, searched_tiles
 from stripectl.runner.tuning.search import tune
@@ -99,10 +101,14 @@ def test_candidates_come_from_the_kernel_and_the_block() -> None:
     assert {Tile(1024, 1024), Tile(1920, 1920), Tile(2048, 2048), Tile(3840, 512)} <= set(padded)
 
 
+def simulated_case(work: Workload, plan: Plan, place: LocalTarget) -> Case:
+    return case_of(work, plan, {}, place, "simulated")
+
+
 def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() -> None:
     place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/striped/pallas_tpu@ring=4")
     work = Workload(seq_len=2**16, heads=4, kv_heads=4, head_dim=128, passes="forward-backward")
-    found = searched_tiles(plan, work, place, "backward", False)
+    found = searched_tiles(simulated_case(work, plan, place), place, "backward", False)
     usual = default_tiles.tiles_for(plan, work, place.target.hardware, "backward")
     assert found[0] == usual[0] and len(found) <= len(usual) + 1
     assert {tile.sides for tile in found} == {tile.sides for tile in usual}
@@ -113,15 +119,15 @@ def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() ->
     assert best and own and best < own
     other = parse_plan("ring/striped/xla@ring=4")
     usual = default_tiles.tiles_for(other, work, place.target.hardware, "backward")
-    assert searched_tiles(other, work, place, "backward", False) == usual
+    assert searched_tiles(simulated_case(work, other, place), place, "backward", False) == usual
 
 
 def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blocks_of_the_table() -> None:
     place, plan = LocalTarget(parse_target("tpu7x:2x2x1", None)), parse_plan("ring/zigzag/tokamax@ring=4")
     work = Workload(seq_len=2**18, heads=32, kv_heads=8, head_dim=128)
-    found = searched_tiles(plan, work, place, "forward", False)
+    found = searched_tiles(simulated_case(work, plan, place), place, "forward", False)
     assert {Tile(1024, 1024, 512), Tile(2048, 2048, 512)} <= set(found) and Tile(2048, 2048) not in found
-    table, every = table_of("tpu7x"), searched_tiles(plan, work, place, "forward", True)
+    table, every = table_of("tpu7x"), searched_tiles(simulated_case(work, plan, place), place, "forward", True)
     assert table and set(found) < set(every)
     entries = table.tiles(CostKey("tokamax", "bfloat16", Heads(128, 128), Tile(1024, 1024)), "forward")
     most, tried = (max(kernels["tokamax"].full_name(tile).scores_at_once for tile in each) for each in (entries, every))
@@ -131,7 +137,7 @@ def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blo
 def test_a_search_that_only_simulates_ranks_every_third_side() -> None:
     place, plan = LocalTarget(parse_target("tpu7x:1", None)), parse_plan("memory_efficient/contiguous/tokamax")
     work = Workload(seq_len=2**13, heads=32, kv_heads=8, head_dim=128)
-    few, every = (searched_tiles(plan, work, place, "forward", each) for each in (False, True))
+    few, every = (searched_tiles(simulated_case(work, plan, place), place, "forward", each) for each in (False, True))
     sides = {tile.block_kv_compute or tile.block_kv for tile in every if tile.sides == (2048, 2048)}
     assert len(sides) > 1 and sum(tile.sides == (2048, 2048) for tile in few) == 1
 
@@ -139,13 +145,15 @@ def test_a_search_that_only_simulates_ranks_every_third_side() -> None:
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:
     place = LocalTarget(parse_target("v5p:8", None))
     work = Workload(seq_len=2**14, heads=2, kv_heads=2, head_dim=128)
-    cases = forward_cases(TileSearch(), work, parse_plan("ring/striped/splash@ring=8"), {}, place)
+    cases = forward_cases(TileSearch(), simulated_case(work, parse_plan("ring/striped/splash@ring=8"), place), place)
     refused = {str(case.plan): case.reason or "" for case in cases if case.status == "refused"}
     reasons = {plan.partition("tile=")[2]: reason for plan, reason in refused.items()}
     assert reasons.keys() == {"2048x1024", "2048x2048", "2048x4096"}
     assert "larger than the 2048 rows of a shard" in reasons["2048x4096"]
     assert all("of a core's memory" in reasons[tile] for tile in ("2048x1024", "2048x2048"))
-    (alone,) = forward_cases(TileSearch(), work, parse_plan("ring/striped/splash@ring=16"), {}, place)
+    (alone,) = forward_cases(
+        TileSearch(), simulated_case(work, parse_plan("ring/striped/splash@ring=16"), place), place
+    )
     assert alone.status == "refused" and "needs 16 devices" in (alone.reason or "")
 
 

@@ -1,19 +1,18 @@
 """The candidates of a tile search for a plan: cases with the kernel's default first, and refused cases with their
 reason."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
-from stripectl.core.workload import Workload
 from stripectl.costs.default_tiles import tiles_for
 from stripectl.costs.keys_at_once import with_third_sides
 from stripectl.errors import BadInput
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case
-from stripectl.runner.cases import compiling, make_case, why_not_installed, why_refused
+from stripectl.runner.cases import compiling, complete, make_case, why_not_installed, why_refused
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.plan_options import plans_of_text
@@ -53,37 +52,35 @@ class TileSearch:
         return not place.is_timed and not compiling(self.request, place)
 
 
-def forward_cases(
-    tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget
-) -> list[Case]:
-    """The forward pass of the workload with every tile; one refused case where the plan cannot run at all."""
-    forward = replace(workload, passes="forward")
-    bare = replace(plan, tile=None, backward=None)
-    refused = why_refused(bare, forward, place.target.hardware, place.target.devices)
-    if refused or why_not_installed(bare, forward, tuning.request.method, place):
-        return [make_case(forward, bare, flags, place, tuning.request.case_method)]
-    every = tuning.only_simulates(place)
-    tiles = [plan.tile] if plan.tile else tuning.tiles or searched_tiles(bare, forward, place, "forward", every)
-    return [make_case(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
+def forward_cases(tuning: TileSearch, asked: Case, place: LocalTarget) -> list[Case]:
+    """The forward pass with every tile; one refused case where the plan cannot run at all."""
+    bare = replace(asked, plan=replace(asked.plan, tile=None, backward=None))
+    refused = why_refused(bare.plan, bare.workload, place.target.hardware, place.target.devices)
+    if refused or why_not_installed(bare, tuning.request.method, place):
+        return [complete(bare, place)]
+    tiles = [asked.plan.tile] if asked.plan.tile else tuning.tiles
+    tiles = tiles or searched_tiles(bare, place, "forward", tuning.only_simulates(place))
+    return [_with_plan(bare, replace(bare.plan, tile=tile), place) for tile in tiles]
 
 
-def backward_cases(
-    tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget, tile: Tile
-) -> list[Case]:
+def backward_cases(tuning: TileSearch, asked: Case, place: LocalTarget, tile: Tile) -> list[Case]:
     """Both passes with the chosen tile of the forward pass, and every tile of the backward pass."""
-    both = replace(workload, passes="forward-backward")
-    every = tuning.only_simulates(place)
-    tiles = [plan.backward] if plan.backward else tuning.tiles or searched_tiles(plan, both, place, "backward", every)
-    plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
-    return [make_case(both, each, flags, place, "simulated") for each in plans]
+    both = replace(asked, workload=replace(asked.workload, passes="forward-backward"))
+    tiles = [asked.plan.backward] if asked.plan.backward else tuning.tiles
+    tiles = tiles or searched_tiles(both, place, "backward", tuning.only_simulates(place))
+    plans = (replace(both.plan, tile=tile, backward=None if own == tile else own) for own in tiles)
+    return [_with_plan(both, plan, place) for plan in plans]
 
 
-def searched_tiles(
-    plan: Plan, workload: Workload, place: LocalTarget, passes: str, every_third_side: bool
-) -> list[Tile]:
+def _with_plan(case: Case, plan: Plan, place: LocalTarget) -> Case:
+    return complete(replace(case, plan=plan, method="simulated"), place)
+
+
+def searched_tiles(case: Case, place: LocalTarget, passes: str, every_third_side: bool) -> list[Tile]:
     """The tiles of the kernel: the default first, then the tile of a published sweep, then others, each with its best
     third side or with every third side."""
-    hardware, first = place.target.hardware, tile_of_sweep(plan, workload, place, passes)
+    workload, plan, hardware = case.workload, case.plan, place.target.hardware
+    first = tile_of_sweep(case, place, passes)
     default, *others = tiles_for(plan, workload, hardware, passes, place.timed)
     found = list[Tile]()
     for tile in (default, *others):
@@ -92,16 +89,17 @@ def searched_tiles(
     return list(dict.fromkeys([default, *([first.tile] if first else []), *found]))
 
 
-def tile_of_sweep(plan: Plan, workload: Workload, place: LocalTarget, passes: str) -> KnownTile | None:
+def tile_of_sweep(case: Case, place: LocalTarget, passes: str) -> KnownTile | None:
     """The tile of a published sweep with which the search of a pass begins, without the third side that the kernel
     takes by itself; None without such a tile, or where the plan cannot run with it."""
-    kernel, kinds = kernels[plan.kernel], place.target.hardware.device_kinds
-    found = kernel.known_tile and kernel.known_tile(workload, plan, kinds, passes)
+    kernel, kinds = kernels[case.plan.kernel], place.target.hardware.device_kinds
+    found = kernel.known_tile and kernel.known_tile(case.workload, case.plan, kinds, passes)
     if not found:
         return None
     tile = kernel.shortest_name(found.tile)
-    case = make_case(workload, plan.with_tile_of_pass(passes, tile), {}, place, "simulated", describe=False)
-    return KnownTile(tile, found.source) if case.is_ready else None
+    plan = case.plan.with_tile_of_pass(passes, tile)
+    tried = make_case(case.workload, plan, {}, place, "simulated", describe=False)
+    return KnownTile(tile, found.source) if tried.is_ready else None
 
 
 def why_not_run(prior_s: Sequence[float | None], index: int) -> str:

@@ -130,7 +130,7 @@ class CompilePlans:
         yield from (guess for guess in guessed if guess.status == "ok")
         best = min((m.median_s for m in guessed if m.median_s), default=0.0)
         hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= COMPILE_WITHIN * best]
-        known = tile_of_sweep(cases[0].plan, cases[0].workload, self.place, passes)
+        known = tile_of_sweep(cases[0], self.place, passes)
         published = [i for i, case in enumerate(cases) if known and tile_of(case, passes) == known.tile]
         hopeful = list(dict.fromkeys([*hopeful[:1], *published, *hopeful]))
         if self.tuning.strategy == "exhaustive":

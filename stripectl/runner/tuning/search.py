@@ -6,16 +6,14 @@ other target a few plans are compiled, or all are simulated from its datasheet.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from stripectl.analysis.ranking import by_strongest_method, rankings
 from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.plan import Plan
-from stripectl.core.workload import STEP, Workload
-from stripectl.costs.defaults import with_names
+from stripectl.core.workload import STEP
 from stripectl.errors import BadInput
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Event, Final, Notice, SearchResult, Tell, finals, ignore
@@ -23,7 +21,7 @@ from stripectl.results.case import Case
 from stripectl.results.environment import PACKAGES, conditions, version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends
-from stripectl.runner.cases import bench_cases, compiling, nothing_left
+from stripectl.runner.cases import bench_cases, case_of, compiling, nothing_left, with_named_parts
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases, tile_of_sweep
@@ -43,7 +41,7 @@ from stripectl.workers.hosts import Cluster
 
 RUNS = 60  # of the forward pass of the default plan: about as long as a race of both passes
 
-TilesWanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
+TilesWanted = tuple[Case, list[str]]  # the forward pass of a plan with its mesh, and the requested passes
 
 
 def tune(tuning: TileSearch, say: Say, cluster: Cluster | None = None, tell: Tell = ignore) -> Iterator[Event]:
@@ -145,26 +143,26 @@ def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None)
         place = replace(backends.place, timed=None)
         tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Case]()
         made += bench_cases(tuning.request, place) if tuning.request.every_mesh else []
-        for shape, passes, plan, flags in tile_searches(tuning.request, place):
-            forward = forward_cases(tuning, shape, plan, flags, place)
+        for asked, passes in tile_searches(tuning.request, place):
+            forward = forward_cases(tuning, asked, place)
             made += forward
             first = next((case for case in forward if case.is_ready), None)
             if "forward-backward" in passes and first:
                 tile = first.plan.tiles["forward"]
-                made += backward_cases(tuning, shape, plan, flags, place, tile)
+                made += backward_cases(tuning, asked, place, tile)
     return made
 
 
 def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]:
-    """(workload of the forward pass, requested passes, plan with its mesh, flags) of each search. The tiles of a
-    training step belong to its attention; a hybrid model has tiles for each kind of layer."""
-    found: dict[Any, TilesWanted] = {}
+    """The searches of a request. The tiles of a training step belong to its attention; a hybrid model has tiles for
+    each kind of layer."""
+    found: dict[tuple[str, ...], TilesWanted] = {}
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         own = "forward-backward" if workload.passes == STEP else workload.passes
         for _, alike, each in layer_groups(workload, plan):
-            shape = alike.one_layer("forward")
-            named = with_names(each, shape, place.target.hardware, place.target.devices)
-            _, passes, _, _ = found.setdefault((shape, named, str(flags)), (shape, [], named, flags))
+            layer = case_of(alike.one_layer("forward"), each, flags, place, request.case_method)
+            asked = with_named_parts(layer, place)
+            _, passes = found.setdefault(asked.identity, (asked, []))
             passes += [own] if own not in passes else []
     yield from found.values()
 
@@ -182,8 +180,8 @@ class TileSearches:
 
     def run(self) -> Iterator[Measurement | Notice]:
         refused = list[Case]()
-        for shape, passes, plan, flags in self.wanted:
-            forward = forward_cases(self.tuning, shape, plan, flags, self.place)
+        for asked, passes in self.wanted:
+            forward = forward_cases(self.tuning, asked, self.place)
             if not any(case.is_ready for case in forward):
                 refused.append(forward[0])
                 if len(refused) == len(self.wanted):
@@ -196,16 +194,16 @@ class TileSearches:
             if ranked and "forward-backward" in passes:
                 first = next(case for case in forward if case.is_ready)
                 tile, usual = (each.plan.tiles["forward"] for each in (ranked[0], first))
-                backward = backward_cases(self.tuning, shape, plan, flags, self.place, tile)
+                backward = backward_cases(self.tuning, asked, self.place, tile)
                 yield from self.notices(backward, "backward")
                 yield from search(evaluator, backward, "backward")
                 if tile != usual:  # the baseline of a gain
-                    default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]
+                    default = backward_cases(self.tuning, asked, self.place, usual)[:1]
                     yield from search(evaluator, default, "backward")
 
     def notices(self, cases: Sequence[Case], passes: str) -> Iterator[Notice]:
         """The tile of a published sweep among the candidates of a pass, and its source."""
-        known = tile_of_sweep(cases[0].plan, cases[0].workload, self.place, passes)
+        known = tile_of_sweep(cases[0], self.place, passes)
         if known and any(case.plan.tiles[passes] == known.tile for case in cases):
             yield Notice(f"start   {passes} tile {known.tile}: {known.source}")
 
@@ -216,7 +214,7 @@ class TileSearches:
     @property
     def budget_s(self) -> float:
         """The budget for one pass of one plan."""
-        return self.tuning.request.sampling.budget_s / sum(len(passes) for _, passes, _, _ in self.wanted)
+        return self.tuning.request.sampling.budget_s / sum(len(passes) for _, passes in self.wanted)
 
     def evaluator(self, cases: Sequence[Case]) -> TileEvaluator:
         """The evaluator for the candidates of a plan."""
