@@ -186,34 +186,13 @@ def write_outputs(run: "Run", folder: Path, output: OutputOptions, screen: "Cons
 def show_run(run: "Run", screen: "Console", shown: "Run", notes: Sequence[str], every: bool) -> None:
     """Print the table of `shown`, and the conclusions from the whole run."""
     from stripectl.reporters.terminal.by_length import by_length_tables
-    from stripectl.reporters.terminal.footnotes import (
-        beside_published,
-        cost_source_notes,
-        distortion_notes,
-        exchange_notes,
-        gather_notes,
-        max_length_notes,
-        memory_notes,
-        packing_notes,
-        pass_rule_notes,
-        plausibility_notes,
-        search_notes,
-    )
+    from stripectl.reporters.terminal.footnotes import beside_published, note_texts
     from stripectl.reporters.terminal.tables import run_tables
 
     for part in [
         *run_tables(shown, screen.width, every),
         *beside_published(shown.measurements, screen.width),
-        *max_length_notes(shown.measurements),
-        *packing_notes(run.measurements),
-        *pass_rule_notes(run.measurements),
-        *exchange_notes(run.measurements),
-        *distortion_notes(shown.measurements),
-        *cost_source_notes(shown.measurements),
-        *plausibility_notes(run.results),
-        *gather_notes(shown.measurements),
-        *memory_notes(run.measurements),
-        *search_notes(run.searches),
+        *note_texts(run, shown),
     ]:
         screen.print(part)
     for note in notes:

@@ -4,7 +4,7 @@ numbers."""
 import re
 from collections.abc import Sequence
 
-from stripectl.analysis.distortions import MARK, distortion_sentences
+from stripectl.analysis.note import note_lines
 from stripectl.analysis.ranking import strength
 from stripectl.reporters.cells import measurement_row
 from stripectl.reporters.html.fact_tables import warnings_of
@@ -32,7 +32,7 @@ def run_markdown(run: Run, found: Recommendation | None) -> str:
         groups.setdefault(workload_label(m.workload), []).append(m)
     for title, members in groups.items():
         lines += ["", *collapsed_details(f"{title}: {len(members)} rows", _measurements(members, shown))]
-    lines += ["", *(markdown_text(f"{MARK} {each}") for each in distortion_sentences(run.measurements)[:MAX_PLANS])]
+    lines += ["", *(markdown_text(str(each)) for each in note_lines(run))]
     lines += ["", *_made(run)]
     return fit_comment(lines, MORE)
 

@@ -17,6 +17,7 @@ PACKAGES = {
     "recurrences": "stripectl.core.recurrences",
     "integrations": "stripectl.export.integrations",
     "model_families": "stripectl.core.model_families",
+    "notes": "stripectl.analysis.notes",
 }
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.analysis.lasp_or_lasp2 import chain_and_gather
-from stripectl.analysis.state_exchanges import state_exchanges
+from stripectl.analysis.notes.lasp_or_lasp2 import chain_and_gather
+from stripectl.analysis.notes.state_exchanges import state_exchanges
 from stripectl.cli import main
 from stripectl.results.run import Run
 from stripectl.util.units import nbytes
@@ -20,7 +20,7 @@ def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path,
         main(["bench", *words.split(), "--output", str(tmp_path / "run")])
     assert done.value.code == 0
     printed = " ".join(capsys.readouterr().out.split())
-    (said,) = chain_and_gather(Run.load(tmp_path / "run").measurements)
+    (said,) = chain_and_gather(Run.load(tmp_path / "run"))
     assert said in printed and said in " ".join((tmp_path / "run" / "report.html").read_text().split())
     assert "at 2k lasp2 is faster, by up to" in said and "lasp is faster" not in said
     assert "lasp makes 7 hops of 1.00 MiB, independent of the length, one after the other (170 us" in said
@@ -47,9 +47,9 @@ def test_a_bench_of_a_recurrence_says_why_the_winner_changes(
         main(["bench", *words.split(), "-o", str(tmp_path / "run")])
     assert done.value.code == 0
     printed = " ".join(capsys.readouterr().out.split())
-    measurements = Run.load(tmp_path / "run").measurements
-    (line,) = state_exchanges(measurements)
-    assert line in printed and chain_and_gather(measurements) == []
+    run = Run.load(tmp_path / "run")
+    (line,) = state_exchanges(run)
+    assert line in printed and chain_and_gather(run) == []
     assert f"at 4k ulysses is the fastest; at 256k {long}." in line
     maps = 4 * 64 * 128 * (128 + 128)  # bytes of a delta rule's maps, of which a half is a state
     assert f"lasp2 sends {nbytes(15 * maps)} in 1 gather (" in line

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stripectl.analysis import plausibility
-from stripectl.analysis.plausibility import why_implausible, why_so_fast
+from stripectl.analysis.note import lines_of_note
+from stripectl.analysis.plausibility import implausible_sentences, why_implausible, why_so_fast
 from stripectl.analysis.ranking import rankings
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.linear_attention import CONSTANT
@@ -20,7 +21,6 @@ from stripectl.costs.cost_entries import CostEntry
 from stripectl.costs.cost_tables import shipped_costs, table_cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.reporters.terminal.footnotes import plausibility_notes
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import indexed, with_speedups
@@ -101,7 +101,8 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
     said = recommend(run)
     assert said and said.plan == fair.plan
     assert any("is implausible and not ranked" in reason for reason in said.reasons)
-    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility_notes(run.results)] == [True]
+    (line,) = lines_of_note("implausible", run)
+    assert str(line).startswith(f"implausible  {fast.plan}: ")
 
 
 TARGETS = {"v4:2x2x4": 16, "v5e:4x4": 16, "v5p:2x2x4": 16, "v6e:4x4": 16, "tpu7x:2x2x1": 8}
@@ -111,7 +112,7 @@ def test_a_run_is_looked_through_once_however_many_measurements_it_has(monkeypat
     looked: list[int] = []
     monkeypatch.setattr(plausibility, "why_implausible", lambda m, run: looked.append(id(run)))
     measurements = [found(ring(layout)) for layout in ("contiguous", "striped", "zigzag")]
-    assert plausibility_notes(indexed(measurements)) == []
+    assert implausible_sentences(indexed(measurements)) == []
     assert len(looked) == 3 and len(set(looked)) == 1 and looked[0] != id(measurements)
 
 

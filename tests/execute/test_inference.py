@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
+from stripectl.analysis.notes.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
 from stripectl.core.layout import layouts
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes

@@ -8,8 +8,9 @@ import pytest
 from stripectl.analysis.claim_verdicts import judge_claims
 from stripectl.analysis.claims import parse_claim
 from stripectl.analysis.explanation import memory_sentence
-from stripectl.analysis.memory_shortage import memory_shortages
 from stripectl.analysis.metrics import METRICS
+from stripectl.analysis.note import lines_of_note
+from stripectl.analysis.notes.memory_shortage import memory_shortages
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
@@ -17,7 +18,6 @@ from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import read_target
 from stripectl.reporters.cells import memory_cell
 from stripectl.reporters.html.memory import of_run
-from stripectl.reporters.terminal.footnotes import memory_notes
 from stripectl.reporters.terminal.tables import shown_columns
 from stripectl.results.fit import JAX_SHARE, SURE_SHARE, Fit, check_memory, jax_share, limit_sentences, memory_fit
 from stripectl.results.measurement import Measurement
@@ -97,8 +97,8 @@ def test_terminal_and_page_say_that_it_is_too_close_to_tell() -> None:
     assert [row[-1] for row in chart["table"]["rows"]] == ["ok", "too close to tell"]
     sentence = "One plan needs more than 97% of a device's memory, which is too close to tell."
     assert sentence in chart["note"]
-    assert str(memory_notes([near, far])[0]) == f"memory  o{sentence[1:-1]}"
-    assert memory_notes([far, plan(1.1, status="refused", median_s=None)]) == []
+    assert str(lines_of_note("nearly_full", run_of(near, far))[0]) == f"memory  o{sentence[1:-1]}"
+    assert lines_of_note("nearly_full", run_of(far, plan(1.1, status="refused", median_s=None))) == []
 
 
 def test_the_recommendation_says_it_too() -> None:
@@ -133,11 +133,11 @@ def test_enough_devices_are_surely_enough() -> None:
     """A plan that is too close to tell is not said to fit."""
     work = replace(WORK, seq_len=2**22)
     m = plan(1.5, workload=work, status="refused", median_s=None)
-    (shortage,) = memory_shortages([m])
+    (shortage,) = memory_shortages(run_of(m))
     assert shortage.wider
     needs = predicted_peak_bytes(work, shortage.wider, "gpu")
     tight = replace(m, hbm_bytes=int(needs / (SURE_SHARE + 0.01)), peak_bytes=2 * needs)
-    (more,) = memory_shortages([tight])
+    (more,) = memory_shortages(run_of(tight))
     assert more.wider and more.wider.devices > shortage.wider.devices
 
 

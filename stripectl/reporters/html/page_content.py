@@ -1,9 +1,10 @@
 """Everything that the report of a run shows, as plain data in the order of the page."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from stripectl.analysis.note import lines_of_note, note_lines
 from stripectl.analysis.recommendation import recommend
 from stripectl.reporters.history_text import run_minute
 from stripectl.reporters.html import (
@@ -28,7 +29,6 @@ from stripectl.reporters.html import (
 from stripectl.reporters.html.charts import ChartTable, Section, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.html.glossary_links import GlossaryLinks
-from stripectl.reporters.terminal import footnotes
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import VERSION
 from stripectl.results.findings import Check
@@ -83,8 +83,8 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "traces": traced,
         "terms": GlossaryLinks(traced=has_traces),
         "compiled": transfers_table(shown),
-        "longest": [str(line) for line in footnotes.max_length_notes(shown)],
-        "said": [str(line) for line in run_notes(run, shown)],
+        "longest": [str(line) for line in lines_of_note("length_limit", run)],
+        "said": [str(line) for line in note_lines(run)],
         "behind": measurements.measurement_details(listed, shown),
         "run_data": packed,
         "run_left_out": left_out,
@@ -114,15 +114,6 @@ def failures(shown: Sequence[Measurement]) -> list[str]:
         f"{plural(len(those), 'plan')} {those[0].status}: {those[0].reason or 'no reason was given'}"
         for those in refusals_and_failures(shown)[:MAX_FAILURES]
     ]
-
-
-def run_notes(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
-    """Lines about the run that are below its measurements."""
-    yield from footnotes.distortion_notes(shown)
-    yield from footnotes.search_notes(run.searches)
-    yield from footnotes.packing_notes(shown)
-    yield from footnotes.pass_rule_notes(shown)
-    yield from footnotes.exchange_notes(shown)
 
 
 def check_rows(shown: Sequence[Measurement]) -> list[list[str]]:

@@ -6,11 +6,14 @@ T >= N C K e / (2 H B): T new tokens and P cached tokens, K key/value heads of H
 devices of C FLOP/s with links of B bytes/s, and e bytes per element.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
+from stripectl.analysis.fastest_of_schemes import fastest_alike
+from stripectl.analysis.note import Note
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
 from stripectl.util.units import rate, times
 
 PASS_KV, PASS_Q = "pass_kv", "pass_q"
@@ -86,13 +89,14 @@ def compute_rate(m: Measurement) -> float | None:
     return 2 * tile.block_q * tile.block_kv * (work.head_dim + work.value_dim) / known.forward.whole_s
 
 
-def pass_comparisons(measurements: Iterable[Measurement]) -> list[PassComparison]:
+def pass_comparisons(run: Run) -> list[PassComparison]:
     """One for each inference and method with both kinds of plans."""
-    groups: dict[Hashable, dict[Hashable, dict[str, Measurement]]] = {}
-    for m in sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0):
-        plan = m.plan
-        if m.workload.query_len and plan.scheme in (PASS_KV, PASS_Q) and plan.shards > 1:
-            meshes = groups.setdefault((m.workload, m.target, m.method), {})
-            meshes.setdefault(plan.mesh, {}).setdefault(plan.scheme, m)
-    fastest = (next((each for each in meshes.values() if len(each) == 2), None) for meshes in groups.values())
-    return [PassComparison(each[PASS_KV], each[PASS_Q]) for each in fastest if each]
+    groups: dict[Hashable, list[Measurement]] = {}
+    for m in sorted((m for m in run.results if m.median_s), key=lambda m: m.median_s or 0.0):
+        if m.workload.query_len:
+            groups.setdefault((m.workload, m.target, m.method), []).append(m)
+    pairs = (fastest_alike(members, (PASS_KV, PASS_Q), lambda m: m.plan.mesh) for members in groups.values())
+    return [PassComparison(each[PASS_KV], each[PASS_Q]) for each in pairs if each]
+
+
+note = Note(label="rule", find=lambda run: [each.sentence for each in pass_comparisons(run)], order=30)

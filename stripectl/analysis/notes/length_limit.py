@@ -1,13 +1,16 @@
 """The longest sequence that fits in memory with a plan, by the compiler or the simulation, and by the formulas of the
 ring attention paper."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from stripectl.analysis.note import Finding, Note
 from stripectl.core.bounds import formula_lengths
 from stripectl.core.workload import format_length
 from stripectl.results.fit import limit_sentences
+from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class LengthLimit:
         return said
 
 
-def length_limits(measurements: Iterable[Measurement]) -> list[LengthLimit]:
+def length_limits(run: Run) -> list[LengthLimit]:
     """One for each plan whose longest sequence was searched."""
     return [
         LengthLimit(
@@ -45,6 +48,15 @@ def length_limits(measurements: Iterable[Measurement]) -> list[LengthLimit]:
             str(found.reason),
             formula_lengths(m.workload, m.plan.sequence_devices, m.hbm_bytes) if m.hbm_bytes else {},
         )
-        for m in measurements
+        for m in run.results
         if (found := m.compiled_program and m.compiled_program.longest)
     ]
+
+
+def limit_findings(run: Run) -> Iterator[Finding]:
+    for each in length_limits(run):
+        m = each.measurement
+        yield Finding(f"{each.answer}: {plan_label(m)} {m.workload.passes}", tuple(each.notes), stands_out=True)
+
+
+note = Note(label="longest", find=limit_findings, order=10, shown_only=True, in_reports=False)

@@ -1,8 +1,9 @@
 """Workloads that fit a target's memory with no plan of a run, and the devices that would be enough."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
+from stripectl.analysis.note import Note
 from stripectl.core.defaults import usual_tile
 from stripectl.core.plan import Plan, make_mesh
 from stripectl.core.scheme import schemes
@@ -10,6 +11,7 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import format_length
 from stripectl.results.fit import Fit, memory_fit
 from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
 from stripectl.simulate.step_memory import predicted_peak_bytes
 from stripectl.util.units import nbytes
 
@@ -36,10 +38,10 @@ class MemoryShortage:
         )
 
 
-def memory_shortages(measurements: Iterable[Measurement]) -> list[MemoryShortage]:
+def memory_shortages(run: Run) -> list[MemoryShortage]:
     """One for each workload and target of which every plan was refused, and some for its memory."""
     groups: dict[Hashable, list[Measurement]] = {}
-    for m in measurements:
+    for m in run.results:
         groups.setdefault((m.workload, m.target), []).append(m)
     found = list[MemoryShortage]()
     for group in groups.values():
@@ -68,3 +70,8 @@ def plan_on_enough_devices(m: Measurement) -> Plan | None:
         if memory_fit(replace(m, method="simulated", peak_bytes=needs)) == Fit.FITS:
             return wider
     return None
+
+
+note = Note(
+    label="memory", find=lambda run: [each.sentences for each in memory_shortages(run)], order=100, in_reports=False
+)

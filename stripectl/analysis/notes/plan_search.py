@@ -1,6 +1,10 @@
 """A search over simulated plans, in sentences."""
 
+from collections.abc import Iterator
+
+from stripectl.analysis.note import Finding, Note
 from stripectl.core.workload import format_length
+from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
 from stripectl.util.units import duration
 
@@ -22,3 +26,11 @@ def refusal_sentences(found: SearchTable) -> list[str]:
     said = [f"{count:,} refused, for example: {reason}" for reason, count in often[:MAX_REASONS]]
     more = sum(count for _, count in often[MAX_REASONS:])
     return [*said, *([f"{more:,} refused for other reasons"] if more else [])]
+
+
+def search_findings(run: Run) -> Iterator[Finding]:
+    for each in run.searches:
+        yield Finding(search_sentence(each), tuple(refusal_sentences(each)))
+
+
+note = Note(label="search", find=search_findings, order=120)
