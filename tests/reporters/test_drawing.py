@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import VERSION
 from stripectl.reporters.html.drawing import draw_svg, start_drawer
 from tests.cli.test_streams import BENCH
 
@@ -16,19 +15,19 @@ CHART = {"mark": "point", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"fi
 
 
 def test_a_process_that_died_costs_one_chart() -> None:
-    assert draw_svg(CHART, VERSION).startswith("<svg")
+    assert draw_svg(CHART).startswith("<svg")
     start_drawer().kill()
     start_drawer().wait()
     with pytest.raises(BadInput, match=r"cannot draw the report because the process .* was killed by SIGKILL"):
-        draw_svg(CHART, VERSION)
-    assert draw_svg(CHART, VERSION).startswith("<svg")
+        draw_svg(CHART)
+    assert draw_svg(CHART).startswith("<svg")
 
 
 def test_what_is_no_chart_is_an_error_and_the_process_goes_on() -> None:
     process = start_drawer()
     with pytest.raises(ValueError, match=r"."):
-        draw_svg({"mark": ["no"]}, VERSION)
-    assert draw_svg(CHART, VERSION).startswith("<svg") and start_drawer() is process
+        draw_svg({"mark": ["no"]})
+    assert draw_svg(CHART).startswith("<svg") and start_drawer() is process
 
 
 @pytest.mark.faults

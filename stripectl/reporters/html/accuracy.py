@@ -4,8 +4,6 @@ a paper's measurements."""
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from stripectl.analysis.ranking import SimulatedAndMeasured, simulated_and_measured
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP, Workload, format_length
@@ -19,6 +17,7 @@ from stripectl.reporters.html.charts import (
     ChartGroup,
     ChartRow,
     Section,
+    channel,
     chart,
     chart_table,
     layered,
@@ -150,20 +149,20 @@ def draw(chart: Chart, width: int) -> str:
     """SVG: both axes with one scale, logarithmic for values far apart, and the line of equality."""
     values = [mark[name] for mark in chart["marks"] for name in ("x", "y")]
     ends = [min(values) / 1.2, max(values) * 1.2]
-    scale = alt.Scale(type="log" if ends[1] > 10 * ends[0] else "linear", domain=ends, nice=False)
-    across, up = (alt.Axis(tickCount=4, format=",.3~r", grid=grid, labelOverlap=True) for grid in (False, True))
+    scale = {"type": "log" if ends[1] > 10 * ends[0] else "linear", "domain": ends, "nice": False}
+    across, up = ({"tickCount": 4, "format": ",.3~r", "grid": grid, "labelOverlap": True} for grid in (False, True))
     x, y = (
-        alt.X("x:Q", title=chart["axes"][0], scale=scale, axis=across),
-        alt.Y("y:Q", title=chart["axes"][1], scale=scale, axis=up),
+        channel("x:Q", title=chart["axes"][0], scale=scale, axis=across),
+        channel("y:Q", title=chart["axes"][1], scale=scale, axis=up),
     )
     line = plot([{"x": end, "y": end} for end in ends]).encode(x=x, y=y)
     marks = plot(chart["marks"]).encode(x=x, y=y)
-    bars = marks.transform_filter("isValid(datum.low)").encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
+    bars = marks.where("isValid(datum.low)").encode(x=channel("low:Q"), x2={"field": "high"})
     layers = [
-        line.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1),
-        bars.mark_rule(color=INK, strokeWidth=1.5),
-        marks.mark_point(
-            color=COLOURS[0], fill=COLOURS[0], fillOpacity=0.25, shape=SHAPES[2], size=75, strokeWidth=1.5
+        line.mark("line", color=INK, strokeDash=[4, 3], strokeWidth=1),
+        bars.mark("rule", color=INK, strokeWidth=1.5),
+        marks.mark(
+            "point", color=COLOURS[0], fill=COLOURS[0], fillOpacity=0.25, shape=SHAPES[2], size=75, strokeWidth=1.5
         ).encode(description=tip_channel()),
     ]
     side = min(width - 60, 260)

@@ -7,16 +7,16 @@ measured and predicted, the prediction is a mark in the same row. The answer has
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import altair as alt
-
 from stripectl.reporters.cells import MARKS, spread_cell
 from stripectl.reporters.html.charts import (
     COLOURS,
     INK,
     QUIET,
+    Channel,
     Chart,
+    ChartLayer,
     ChartRow,
-    MarkLook,
+    channel,
     either,
     layered,
     plot,
@@ -77,44 +77,44 @@ def draw(chart: Chart, width: int) -> str:
     values: list[float] = [each[name] or 0.0 for each in bars for name in ("value", "high", "predicted")]
     values += [rule["value"]] if rule else []
     ends = [0.0, max(values, default=0.0) * 1.02 or 1.0]
-    axis = alt.Axis(tickCount=5, labelFlush=False)
-    value = alt.X("value:Q", title=chart["axis"], scale=alt.Scale(domain=ends, nice=False), axis=axis)
-    base = plot(bars).encode(y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0)))
+    axis = {"tickCount": 5, "labelFlush": False}
+    value = channel("value:Q", title=chart["axis"], scale={"domain": ends, "nice": False}, axis=axis)
+    base = plot(bars).encode(y=channel("order:O", axis=None, scale={"paddingInner": 0, "paddingOuter": 0}))
     layers = [*_boxes(base, value, step), *_texts(base, width, step), *(_rule(rule, ends[1]) if rule else ())]
-    return svg(layered(layers, width - VALUE_PIXELS, alt.Step(step)))
+    return svg(layered(layers, width - VALUE_PIXELS, {"step": step}))
 
 
-def _boxes(base: Any, value: alt.X, step: int) -> Iterator[Any]:
+def _boxes(base: ChartLayer, value: Channel, step: int) -> Iterator[ChartLayer]:
     """Bars, faint with a line at the end where times are predicted, with intervals and predictions."""
     thick = step - NAME_PIXELS
-    ink = either(alt.ColorValue, "datum.best", COLOURS[0], QUIET)
-    full = either(alt.FillOpacityValue, RAN, 1, 0.5)
-    boxes = base.mark_bar(height=thick, yOffset=MIDDLE)
+    ink = either("datum.best", COLOURS[0], QUIET)
+    full = either(RAN, 1, 0.5)
+    boxes = base.mark("bar", height=thick, yOffset=MIDDLE)
     yield boxes.encode(x=value, color=ink, fillOpacity=full, description=tip_channel())
-    ends = base.transform_filter(f"!({RAN})").mark_tick(yOffset=MIDDLE, height=thick, thickness=2.5)
+    ends = base.where(f"!({RAN})").mark("tick", yOffset=MIDDLE, height=thick, thickness=2.5)
     yield ends.encode(x=value, color=ink)
-    known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")
-    intervals = known.mark_rule(yOffset=MIDDLE, strokeWidth=1.5, color=INK)
-    yield intervals.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
-    diamonds = twins.mark_point(yOffset=MIDDLE, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1)
-    yield diamonds.encode(x=alt.X("predicted:Q"))
+    known, twins = base.where("isValid(datum.low)"), base.where("isValid(datum.predicted)")
+    intervals = known.mark("rule", yOffset=MIDDLE, strokeWidth=1.5, color=INK)
+    yield intervals.encode(x=channel("low:Q"), x2={"field": "high"})
+    diamonds = twins.mark("point", yOffset=MIDDLE, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1)
+    yield diamonds.encode(x=channel("predicted:Q"))
 
 
-def _texts(base: Any, width: int, step: int) -> Iterator[Any]:
+def _texts(base: ChartLayer, width: int, step: int) -> Iterator[ChartLayer]:
     """The names above the bars, the best in bold, and the words at their ends."""
-    text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": width})
+    text = {"align": "left", "x": 0, "color": INK, "limit": width}
     above = NAME_PIXELS / 2 + 1 - step / 2
-    bold = base.mark_text(dy=above, fontSize=12, **text, fontWeight="bold")
-    yield bold.transform_filter("datum.best").encode(text=alt.Text("name:N"))
-    yield base.mark_text(dy=above, fontSize=12, **text).transform_filter("!datum.best").encode(text=alt.Text("name:N"))
-    words = base.mark_text(yOffset=MIDDLE, dx=7, align="left", fontSize=12, color=INK)
-    yield words.encode(x=alt.X("end:Q"), text=alt.Text("words:N"))
+    bold = base.mark("text", dy=above, fontSize=12, **text, fontWeight="bold")
+    yield bold.where("datum.best").encode(text=channel("name:N"))
+    yield base.mark("text", dy=above, fontSize=12, **text).where("!datum.best").encode(text=channel("name:N"))
+    words = base.mark("text", yOffset=MIDDLE, dx=7, align="left", fontSize=12, color=INK)
+    yield words.encode(x=channel("end:Q"), text=channel("words:N"))
 
 
-def _rule(rule: ChartRow, end: float) -> Iterator[Any]:
+def _rule(rule: ChartRow, end: float) -> Iterator[ChartLayer]:
     """A value that applies to all bars, with its words above the first bar, on the side where there is room."""
-    limit = plot([rule]).encode(x=alt.X("value:Q"))
-    yield limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3])
+    limit = plot([rule]).encode(x=channel("value:Q"))
+    yield limit.mark("rule", color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3])
     far = rule["value"] > 0.55 * end
-    side = MarkLook({"align": "right", "dx": -5} if far else {"align": "left", "dx": 5})
-    yield limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text=alt.Text("words:N"))
+    side = {"align": "right", "dx": -5} if far else {"align": "left", "dx": 5}
+    yield limit.mark("text", y=-8, fontSize=12, color=INK, **side).encode(text=channel("words:N"))

@@ -6,10 +6,9 @@ the page's own colour, so a chart is legible in light and dark; every colour com
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, NotRequired, TypeAlias, TypedDict
-
-import altair as alt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from stripectl.core.method import METHODS
 from stripectl.reporters.html.drawing import draw_svg
@@ -22,7 +21,6 @@ COLOURS = tuple(f"var(--c{number})" for number in range(1, 7))
 QUIET = "var(--quiet)"  # of marks that are not the answer
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 METHOD_SHAPES = SHAPES[: len(METHODS)]
-VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
 # CSS pixels of a drawing: alone in its figure on a wide and on a narrow screen, and as one of two and of
 # several panels.
@@ -36,7 +34,7 @@ AXIS_STYLE = {
     "titleFontSize": FONT_SIZE,
 }
 FAINT = {"domain": False, "ticks": False, "gridColor": INK, "labelPadding": 6, "titlePadding": 8}
-LOOK = {  # Vega-Lite's own form, because each of Altair's methods for it copies the drawing
+LOOK = {
     "background": "transparent",
     "font": "sans-serif",
     "padding": 2,
@@ -126,18 +124,37 @@ class Section(TypedDict):
     absent: str
 
 
-class Drawing(NamedTuple):
-    """A drawing in the form of Vega-Lite, and its data: a set once for all layers that show it."""
-
-    form: dict[str, object]
-    datasets: dict[str, object]
+Channel: TypeAlias = Mapping[str, object]  # what an encoding channel of a mark shows, in the form of Vega-Lite
+Drawing: TypeAlias = dict[str, object]  # in the form of Vega-Lite
 
 
-class MarkLook(dict[str, Any]):
-    """Arguments of a mark of Altair, which has types of its own for each."""
+@dataclass(frozen=True)
+class ChartLayer:
+    """Marks for rows of data, in the form of Vega-Lite; each method returns a layer with more of this form."""
+
+    rows: Sequence[Mapping[str, Any]]
+    tests: tuple[str, ...] = ()
+    look: Mapping[str, object] = field(default_factory=dict[str, object])
+    channels: Mapping[str, Channel] = field(default_factory=dict[str, Channel])
+
+    def mark(self, kind: str, **look: object) -> "ChartLayer":
+        return replace(self, look={"type": kind, **look})
+
+    def where(self, test: str) -> "ChartLayer":
+        """Only the rows that pass a test, which is an expression of Vega."""
+        return replace(self, tests=(*self.tests, test))
+
+    def encode(self, **channels: Channel) -> "ChartLayer":
+        return replace(self, channels={**self.channels, **channels})
+
+    @property
+    def form(self) -> Drawing:
+        data, filters = {"values": self.rows}, [{"filter": test} for test in self.tests]
+        made: Drawing = {"data": data, "mark": self.look, "encoding": self.channels}
+        return made | ({"transform": filters} if filters else {})
 
 
-ChartRow: TypeAlias = dict[str, Any]  # a row of data that a drawing reads, by the names of Altair's channels
+ChartRow: TypeAlias = dict[str, Any]  # a row of data that a drawing reads, by the names of its fields
 PageContext: TypeAlias = dict[str, object]  # what a template shows, by name: it is read by Jinja alone
 
 
@@ -241,28 +258,23 @@ def _lacks(rows: Sequence[Sequence[str]], at: int) -> bool:
     return any(row[at] == NOTHING for row in rows)
 
 
-def plot(rows: Iterable[ChartRow]) -> alt.Chart:
-    """The rows as data of a drawing. Altair copies a list of rows for every layer, but a tuple not at all."""
-    return alt.Chart(alt.Data(values=tuple(rows)))
+def plot(rows: Iterable[ChartRow]) -> ChartLayer:
+    """The rows as data of a drawing."""
+    return ChartLayer(tuple(rows))
 
 
-def layered(layers: Iterable[alt.Chart], width: float | alt.Step, height: float | alt.Step) -> Drawing:
-    """Layers on each other. Altair's own `layer` copies each of them several times, a quarter of the time of a page."""
-    datasets: dict[str, object] = {}
-    inner = {"top_level": False, "datasets": datasets}  # where Altair puts data
-    drawn = [layer.to_dict(validate=False, context=inner) for layer in layers]
-    across, down = (size.to_dict() if isinstance(size, alt.Step) else size for size in (width, height))
-    return Drawing({"layer": drawn, "width": across, "height": down}, datasets)
+def layered(layers: Iterable[ChartLayer], width: object, height: object) -> Drawing:
+    """Layers on each other; a size is in pixels, or {"step": pixels of each row}."""
+    return {"layer": [layer.form for layer in layers], "width": width, "height": height}
 
 
 def above(upper: Drawing, lower: Drawing, spacing: float) -> Drawing:
-    return Drawing({"vconcat": [upper.form, lower.form], "spacing": spacing}, upper.datasets | lower.datasets)
+    return {"vconcat": [upper, lower], "spacing": spacing}
 
 
 def svg(drawn: Drawing) -> str:
     """The drawing as text, in the page's colours; marks with a text keep it as `data-tip`."""
-    whole = drawn.form | {"datasets": drawn.datasets, "config": LOOK}
-    text = draw_svg(whole, VERSION)
+    text = draw_svg(drawn | {"config": LOOK})
     return _without_idle_groups(TAG.sub(_slim, EMPTY.sub("", text)))
 
 
@@ -298,16 +310,22 @@ def tip(words: str) -> str:
     return TIP + utf8(words)
 
 
-def either(channel: Any, test: str, yes: str | float, no: str | float) -> Any:
+def channel(shorthand: str, **form: object) -> Channel:
+    """A channel that shows a field, such as `value:Q`: Q is quantitative, N nominal and O ordinal."""
+    name, _, kind = shorthand.partition(":")
+    return {"field": name, "type": {"Q": "quantitative", "N": "nominal", "O": "ordinal"}[kind], **form}
+
+
+def either(test: str, yes: str | float, no: str | float) -> Channel:
     """The value channel of a mark that depends on a test of its datum."""
-    return channel(no, condition={"test": test, "value": yes})
+    return {"value": no, "condition": {"test": test, "value": yes}}
 
 
-def tip_channel(field: str = "tip:N") -> Any:
+def tip_channel() -> Channel:
     """The channel of a mark's text."""
-    return alt.Description(field)
+    return channel("tip:N")
 
 
-def method_shape() -> Any:
+def method_shape() -> Channel:
     """The channel that distinguishes methods."""
-    return alt.Shape("method:N", scale=alt.Scale(domain=list(METHODS), range=list(METHOD_SHAPES)), legend=None)
+    return channel("method:N", scale={"domain": METHODS, "range": METHOD_SHAPES}, legend=None)

@@ -15,9 +15,8 @@ def draw_lines() -> None:
 
     vl_convert.vegalite_to_svg({"mark": "point"})  # the library starts while the first chart is made
     for line in sys.stdin:
-        asked = json.loads(line)
         try:
-            answer = {"svg": vl_convert.vegalite_to_svg(asked["chart"], vl_version=asked["version"])}
+            answer = {"svg": vl_convert.vegalite_to_svg(json.loads(line))}
         except ValueError as error:
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)

@@ -17,8 +17,8 @@ END_S = 5.0  # for which its end is waited for
 PROGRAM = Path(__file__).with_name("drawer.py")
 
 
-def draw_svg(chart: Mapping[str, object], version: str) -> str:
-    """A chart of Vega-Lite `version` as SVG.
+def draw_svg(chart: Mapping[str, object]) -> str:
+    """A chart of Vega-Lite as SVG.
 
     Raises:
         BadInput: the drawing process ended.
@@ -27,7 +27,7 @@ def draw_svg(chart: Mapping[str, object], version: str) -> str:
     process = start_drawer()
     assert process.stdin and process.stdout
     try:
-        process.stdin.write(json.dumps({"chart": chart, "version": version}) + "\n")
+        process.stdin.write(json.dumps(chart) + "\n")
         process.stdin.flush()
         line = process.stdout.readline()
     except BrokenPipeError:

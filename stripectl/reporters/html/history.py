@@ -8,8 +8,6 @@ one before.
 from collections.abc import Sequence
 from statistics import median
 
-import altair as alt
-
 from stripectl.analysis.metrics import METRICS
 from stripectl.analysis.ranking import strength
 from stripectl.analysis.series import Series, SeriesPoint, series_of
@@ -20,8 +18,8 @@ from stripectl.reporters.html.charts import (
     MAX_GROUPS,
     Chart,
     ChartRow,
-    MarkLook,
     Section,
+    channel,
     chart,
     chart_table,
     grouped_by,
@@ -115,34 +113,30 @@ def draw(chart: Chart, width: int) -> str:
     measured."""
     ends = [*chart["span"], *(mark[end] for mark in chart["marks"] for end in ("low", "high") if mark[end] is not None)]
     count = len(chart["marks"])
-    x = alt.X(
+    x = channel(
         "at:Q",
         title=chart["axes"][0],
-        scale=alt.Scale(domain=[0.5, count + 0.5], nice=False),
-        axis=alt.Axis(tickMinStep=1, tickCount=min(count, 6), format="d", grid=False),
+        scale={"domain": [0.5, count + 0.5], "nice": False},
+        axis={"tickMinStep": 1, "tickCount": min(count, 6), "format": "d", "grid": False},
     )
-    y = alt.Y(
+    y = channel(
         "value:Q",
         title=chart["axes"][1],
-        scale=alt.Scale(domain=[max(min(ends), 0.0), max(ends)], nice=True, zero=False),
-        axis=alt.Axis(tickCount=5, labelFlush=False),
+        scale={"domain": [max(min(ends), 0.0), max(ends)], "nice": True, "zero": False},
+        axis={"tickCount": 5, "labelFlush": False},
     )
     marks, levels, rules = (plot(list(chart[name])).encode(x=x) for name in ("marks", "levels", "rules"))
-    timed = marks.transform_filter("isValid(datum.value)").encode(y=y)
-    look = MarkLook({"color": COLOURS[0], "opacity": 1} | ({"fill": COLOURS[0]} if chart["ran"] else {}))
-    intervals = timed.transform_filter("isValid(datum.low)").encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
-    text = MarkLook({"align": "left", "baseline": "top", "dx": 3, "fontSize": 11, "color": INK})
+    timed = marks.where("isValid(datum.value)").encode(y=y)
+    look = {"color": COLOURS[0], "opacity": 1} | ({"fill": COLOURS[0]} if chart["ran"] else {})
+    intervals = timed.where("isValid(datum.low)").encode(y=channel("low:Q"), y2={"field": "high"})
+    text = {"align": "left", "baseline": "top", "dx": 3, "fontSize": 11, "color": INK}
     layers = [
-        levels.mark_rule(color=INK, strokeWidth=1.5, opacity=0.6).encode(x2=alt.X2("to:Q"), y=y),
-        rules.mark_rule(color=COLOURS[1], strokeWidth=1.5, strokeDash=[5, 3]),
-        rules.mark_text(y=1, **text).encode(text=alt.Text("words:N")),
-        intervals.mark_rule(strokeWidth=1, color=COLOURS[0]),
-        timed.mark_point(size=max(12, 45 - count // 4), strokeWidth=1.3, **look),
-        marks.transform_filter("!isValid(datum.value)").mark_text(
-            text="✕", y=CHART_PIXELS - 18, fontSize=11, color=INK
-        ),
-        marks.transform_filter("datum.new").mark_tick(
-            y=CHART_PIXELS - 4, orient="vertical", color=INK, size=8, thickness=1.5
-        ),
+        levels.mark("rule", color=INK, strokeWidth=1.5, opacity=0.6).encode(x2={"field": "to"}, y=y),
+        rules.mark("rule", color=COLOURS[1], strokeWidth=1.5, strokeDash=[5, 3]),
+        rules.mark("text", y=1, **text).encode(text=channel("words:N")),
+        intervals.mark("rule", strokeWidth=1, color=COLOURS[0]),
+        timed.mark("point", size=max(12, 45 - count // 4), strokeWidth=1.3, **look),
+        marks.where("!isValid(datum.value)").mark("text", text="✕", y=CHART_PIXELS - 18, fontSize=11, color=INK),
+        marks.where("datum.new").mark("tick", y=CHART_PIXELS - 4, orient="vertical", color=INK, size=8, thickness=1.5),
     ]
     return svg(layered(layers, width - 60, CHART_PIXELS))

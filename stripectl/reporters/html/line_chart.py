@@ -6,9 +6,6 @@ Bounds are dotted, limits are dashed rules with a text.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import altair as alt
 
 from stripectl.reporters.html.charts import (
     COLOURS,
@@ -17,9 +14,11 @@ from stripectl.reporters.html.charts import (
     NARROW,
     PANEL,
     SHAPES,
+    Channel,
     Chart,
+    ChartLayer,
     ChartRow,
-    MarkLook,
+    channel,
     either,
     layered,
     plot,
@@ -46,82 +45,83 @@ def draw(chart: Chart, width: int) -> str:
     across, up = _axes(chart, width)
     colour, shape = _series_channels(chart["series"], width)
 
-    def of(rows: Sequence[ChartRow]) -> Any:
+    def of(rows: Sequence[ChartRow]) -> ChartLayer:
         return plot(rows).encode(x=across)
 
     points, crosses = (of(chart[kind]).encode(y=up, color=colour) for kind in ("points", "crosses"))
     layers = [*_curves(points, chart.get("focus") or "")]
     dotted = of(chart["dotted"]).encode(y=up, color=colour)
-    layers.append(dotted.mark_line(strokeWidth=1.5, strokeDash=[1, 3]))
+    layers.append(dotted.mark("line", strokeWidth=1.5, strokeDash=[1, 3]))
     if chart["dotted"]:
         last = max(chart["dotted"], key=lambda row: (row["tokens"], row["value"]))
-        named = MarkLook({"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK})
-        layers.append(of([last | {"words": "bound"}]).mark_text(**named).encode(y=up, text=alt.Text("words:N")))
+        named = {"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK}
+        layers.append(of([last | {"words": "bound"}]).mark("text", **named).encode(y=up, text=channel("words:N")))
     layers += _points(points, colour, shape)
-    layers.append(crosses.mark_point(size=55, strokeWidth=1.5).encode(shape=shape))
-    layers.append(crosses.mark_text(text="✕", fontSize=13, fontWeight="bold"))
-    layers.append(of(chart["stars"]).encode(y=up).mark_text(text="★", fontSize=14, color=INK))
+    layers.append(crosses.mark("point", size=55, strokeWidth=1.5).encode(shape=shape))
+    layers.append(crosses.mark("text", text="✕", fontSize=13, fontWeight="bold"))
+    layers.append(of(chart["stars"]).encode(y=up).mark("text", text="★", fontSize=14, color=INK))
     for rule in chart["rules"]:
         layers += _rule(rule, up)
     tall = chart.get("tall", 300) if width > PANEL else 240 if width == PANEL else 220
     return svg(layered(layers, width - 56, tall))
 
 
-def _axes(chart: Chart, width: int) -> tuple[alt.X, alt.Y]:
+def _axes(chart: Chart, width: int) -> tuple[Channel, Channel]:
     """The axis of lengths, with as many of them as fit, and the axis of values."""
     lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
     ticks = lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))]
-    axis = alt.Axis(
-        values=ticks, labelExpr=TOKENS, grid=False, labelFlush=False, labelOverlap="greedy", labelSeparation=6
-    )
-    scale = alt.Scale(type="log", base=2, domain=[lengths[0] / 1.15, lengths[-1] * 1.15], nice=False)
-    across = alt.X("tokens:Q", title="sequence length (tokens)", axis=axis, scale=scale)
+    axis = {
+        "values": ticks,
+        "labelExpr": TOKENS,
+        "grid": False,
+        "labelFlush": False,
+        "labelOverlap": "greedy",
+        "labelSeparation": 6,
+    }
+    scale = {"type": "log", "base": 2, "domain": [lengths[0] / 1.15, lengths[-1] * 1.15], "nice": False}
+    across = channel("tokens:Q", title="sequence length (tokens)", axis=axis, scale=scale)
     ends = {"domain": chart["domain"]} if chart.get("domain") else {}
-    scale = alt.Scale(type="log", nice=True) if chart["log"] else alt.Scale(zero=False, nice=True, **ends)
-    axis = alt.Axis(tickCount=5, labelFlush=False, grid=True)
-    return across, alt.Y("value:Q", title=chart["axis"], scale=scale, axis=axis)
+    scale = {"type": "log", "nice": True} if chart["log"] else {"zero": False, "nice": True, **ends}
+    axis = {"tickCount": 5, "labelFlush": False, "grid": True}
+    return across, channel("value:Q", title=chart["axis"], scale=scale, axis=axis)
 
 
-def _series_channels(series: Sequence[str], width: int) -> tuple[alt.Color, alt.Shape]:
+def _series_channels(series: Sequence[str], width: int) -> tuple[Channel, Channel]:
     """The colour and the shape of each series, with one legend for both."""
     columns = max(1, min(len(series), width // LEGEND_COLUMN)) if max(map(len, series), default=0) > 24 else 2
-    legend = alt.Legend(
-        title=None,
-        orient="bottom",
-        columns=columns,
-        labelLimit=width // columns - 30,
-        symbolFillColor="transparent",
-        symbolSize=70,
-        rowPadding=4,
-        columnPadding=24,
-    )
-    colours, shapes = (alt.Scale(domain=series, range=list(of[: len(series)])) for of in (COLOURS, SHAPES))
-    return alt.Color("series:N", scale=colours, legend=legend), alt.Shape("series:N", scale=shapes, legend=legend)
+    legend = {
+        "title": None,
+        "orient": "bottom",
+        "columns": columns,
+        "labelLimit": width // columns - 30,
+        "symbolFillColor": "transparent",
+        "symbolSize": 70,
+        "rowPadding": 4,
+        "columnPadding": 24,
+    }
+    colours, shapes = ({"domain": series, "range": list(of[: len(series)])} for of in (COLOURS, SHAPES))
+    return channel("series:N", scale=colours, legend=legend), channel("series:N", scale=shapes, legend=legend)
 
 
-def _curves(points: Any, focus: str) -> Iterator[Any]:
+def _curves(points: ChartLayer, focus: str) -> Iterator[ChartLayer]:
     """Lines through the points: solid where plans ran, dashed where times are predicted, and broad for the answer."""
-    broad = either(alt.StrokeWidthValue, f"datum.series == {json.dumps(focus)}", 3, 1.6)
+    broad = either(f"datum.series == {json.dumps(focus)}", 3, 1.6)
     for when, dash in ((RAN, [1, 0]), (f"!({RAN})", [6, 3])):
-        yield (
-            points.transform_filter(when)
-            .mark_line(strokeDash=dash)
-            .encode(detail=alt.Detail("series:N"), strokeWidth=broad)
-        )
+        yield (points.where(when).mark("line", strokeDash=dash).encode(detail=channel("series:N"), strokeWidth=broad))
 
 
-def _points(points: Any, colour: alt.Color, shape: alt.Shape) -> Iterator[Any]:
+def _points(points: ChartLayer, colour: Channel, shape: Channel) -> Iterator[ChartLayer]:
     """Intervals and points: full where plans ran, empty where times are predicted."""
-    bars = points.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5)
-    yield bars.encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
-    fill = either(alt.FillOpacityValue, RAN, 1, 0)
-    marks = points.mark_point(size=60, strokeWidth=1.8)
-    yield marks.encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill, description=tip_channel())
+    bars = points.where("isValid(datum.low)").mark("rule", strokeWidth=1.5)
+    yield bars.encode(y=channel("low:Q"), y2={"field": "high"})
+    fill = either(RAN, 1, 0)
+    marks = points.mark("point", size=60, strokeWidth=1.8)
+    yield marks.encode(shape=shape, fill=colour, fillOpacity=fill, description=tip_channel())
 
 
-def _rule(rule: ChartRow, up: alt.Y) -> Iterator[Any]:
+def _rule(rule: ChartRow, up: Channel) -> Iterator[ChartLayer]:
     """A value that applies to every length, with its words."""
     line = plot([rule]).encode(y=up)
-    yield line.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7)
-    text = MarkLook({"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK})
-    yield line.mark_text(x=4, **text).encode(text=alt.Text("words:N"))
+    yield line.mark("rule", color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7)
+    text = {"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK}
+    yield line.mark("text", x=4, **text).encode(text=channel("words:N"))

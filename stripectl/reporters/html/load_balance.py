@@ -6,18 +6,17 @@ As Figures 2 and 3 of Brandon et al. 2023, from the counted tiles.
 import json
 from collections.abc import Sequence
 
-import altair as alt
-
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import (
     COLOURS,
     FONT_SIZE,
     INK,
     PANEL,
+    Channel,
     Chart,
     ChartGroup,
-    MarkLook,
     Section,
+    channel,
     chart,
     chart_table,
     layered,
@@ -131,21 +130,19 @@ def draw(chart: Chart, width: int) -> str:
         if count and cell >= MIN_NUMBERED_PIXELS
     ]
     wide, high = cell * len(rounds), tall * len(devices)
-    x = alt.X("x:Q", title="round", scale=alt.Scale(domain=[0, wide], nice=False), axis=_axis(rounds, cell))
-    y = alt.Y("y:Q", title="device", scale=alt.Scale(domain=[high, 0], nice=False), axis=_axis(devices, tall))
-    shape = alt.Shape("path:N", scale=None)
+    x = channel("x:Q", title="round", scale={"domain": [0, wide], "nice": False}, axis=_axis(rounds, cell))
+    y = channel("y:Q", title="device", scale={"domain": [high, 0], "nice": False}, axis=_axis(devices, tall))
+    shape = channel("path:N", scale=None)
     cells = plot(marks).encode(x=x, y=y, shape=shape)
-    full = MarkLook({"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]})
-    idle = MarkLook({"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4})
+    full = {"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]}
+    idle = {"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4}
     layers = [
-        cells.transform_filter("datum.share > 0")
-        .mark_point(**full)
-        .encode(fillOpacity=alt.FillOpacity("share:Q", scale=None)),
-        cells.transform_filter("datum.share == 0").mark_point(**idle),
+        cells.where("datum.share > 0").mark("point", **full).encode(fillOpacity=channel("share:Q", scale=None)),
+        cells.where("datum.share == 0").mark("point", **idle),
     ]
-    text = plot(numbers).encode(x=x, y=y, text=alt.Text("text:N"))
+    text = plot(numbers).encode(x=x, y=y, text=channel("text:N"))
     for when, ink in (("datum.dark", "var(--on-c1)"), ("!datum.dark", INK)):
-        layers.append(text.transform_filter(when).mark_text(color=ink, fontSize=FONT_SIZE))
+        layers.append(text.where(when).mark("text", color=ink, fontSize=FONT_SIZE))
     return svg(layered(layers, wide, high))
 
 
@@ -158,11 +155,11 @@ def _places(chart: Chart, cell: int, tall: int) -> dict[int, list[tuple[int, int
     return found
 
 
-def _axis(names: Sequence[int], cell: int) -> alt.Axis:
+def _axis(names: Sequence[int], cell: int) -> Channel:
     """The names of devices or rounds at the middle of their cells."""
     middles = [(at + 0.5) * cell for at in range(len(names))]
     found = f"{json.dumps(list(names))}[floor(datum.value / {cell})]"
-    return alt.Axis(values=middles, labelExpr=found, grid=False, labelAngle=0, labelOverlap=True)
+    return {"values": middles, "labelExpr": found, "grid": False, "labelAngle": 0, "labelOverlap": True}
 
 
 def _short(count: int) -> str:

@@ -5,8 +5,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import altair as alt
-
 from stripectl.analysis.link_load import CarriedBytes, carried_bytes, traffic
 from stripectl.analysis.ranking import Ranking, contenders, rankings, strength
 from stripectl.core.workload import PASSES, format_length
@@ -18,9 +16,11 @@ from stripectl.reporters.html.charts import (
     INK,
     Chart,
     ChartGroup,
+    ChartLayer,
     ChartRow,
     Section,
     above,
+    channel,
     chart,
     chart_table,
     layered,
@@ -248,29 +248,31 @@ def draw(chart: Chart, width: int) -> str:
         return ""
     (left, right), (low, high) = ((min(each) - 0.4, max(each) + 0.4) for each in zip(*ends, strict=True))
     step = min(84.0, (width - 20) / (right - left))
-    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[left, right], nice=False))
-    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[high, low], nice=False))
+    x = channel("x:Q", axis=None, scale={"domain": [left, right], "nice": False})
+    y = channel("y:Q", axis=None, scale={"domain": [high, low], "nice": False})
 
-    def of(rows: Sequence[ChartRow]) -> Any:
+    def of(rows: Sequence[ChartRow]) -> ChartLayer:
         return plot(rows).encode(x=x, y=y)
 
     boxes = (
-        of(chart["boxes"]).mark_rule(color=INK, strokeWidth=7, opacity=0.3).encode(x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
+        of(chart["boxes"])
+        .mark("rule", color=INK, strokeWidth=7, opacity=0.3)
+        .encode(x2={"field": "x2"}, y2={"field": "y2"})
     )
-    rules = of(chart["lines"]).encode(x2=alt.X2("x2:Q"), y2=alt.Y2("y2:Q"))
-    idle = rules.transform_filter("!datum.used").mark_rule(color=INK, opacity=0.35, strokeDash=[2, 3])
-    busy = rules.transform_filter("datum.used").mark_rule(color=COLOURS[0], strokeCap="round")
-    busy = busy.encode(strokeWidth=alt.StrokeWidth("broad:Q", scale=None))
-    dots = of(chart["dots"]).mark_point(
-        filled=True, shape="circle", size=min(330.0, step * 6), color="var(--page)", stroke=INK, opacity=1
+    rules = of(chart["lines"]).encode(x2={"field": "x2"}, y2={"field": "y2"})
+    idle = rules.where("!datum.used").mark("rule", color=INK, opacity=0.35, strokeDash=[2, 3])
+    busy = rules.where("datum.used").mark("rule", color=COLOURS[0], strokeCap="round")
+    busy = busy.encode(strokeWidth=channel("broad:Q", scale=None))
+    dots = of(chart["dots"]).mark(
+        "point", filled=True, shape="circle", size=min(330.0, step * 6), color="var(--page)", stroke=INK, opacity=1
     )
-    names = of(chart["dots"]).mark_text(fontSize=10 if step > 34 else 8, color=INK).encode(text=alt.Text("name:N"))
+    names = of(chart["dots"]).mark("text", fontSize=10 if step > 34 else 8, color=INK).encode(text=channel("name:N"))
     picture = layered((boxes, idle, busy, dots, names), step * (right - left), step * (high - low))
     keys = [{**each, "at": at} for at, each in enumerate(chart["keys"])]
-    key = plot(keys).encode(y=alt.Y("at:O", axis=None))
-    line = key.mark_rule(color=COLOURS[0], strokeCap="round").encode(
-        x=alt.XValue(8), x2=alt.X2Value(40), strokeWidth=alt.StrokeWidth("broad:Q", scale=None)
+    key = plot(keys).encode(y=channel("at:O", axis=None))
+    line = key.mark("rule", color=COLOURS[0], strokeCap="round").encode(
+        x={"value": 8}, x2={"value": 40}, strokeWidth=channel("broad:Q", scale=None)
     )
-    words = key.mark_text(align="left", color=INK, fontSize=11).encode(x=alt.XValue(50), text=alt.Text("words:N"))
-    legend = layered((line, words), 200, alt.Step(18))
+    words = key.mark("text", align="left", color=INK, fontSize=11).encode(x={"value": 50}, text=channel("words:N"))
+    legend = layered((line, words), 200, {"step": 18})
     return svg(above(picture, legend, spacing=6) if keys else picture)

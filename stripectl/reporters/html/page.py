@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import jinja2
-from altair.utils.schemapi import debug_mode
 from markupsafe import Markup, escape
 
 from stripectl.analysis.recommendation import recommend
@@ -134,8 +133,7 @@ def drawings(chart: Chart, panels: int) -> list[tuple[str, Markup]]:
     widths = (("wide", chart.get("wide", WIDE)), ("narrow", NARROW))
     if panels > 1 or chart.get("one_size"):
         widths = (("panel-size", PANEL if panels in (2, 4) else SMALL_PANEL),)
-    with debug_mode(False):  # the tests of charts check them against the schema, which takes a sixth of the time
-        found = [(name, draw(chart, width), width) for name, width in widths]
+    found = [(name, draw(chart, width), width) for name, width in widths]
     return [(name + " small" * keeps_its_size(text, width), Markup(text)) for name, text, width in found if text]
 
 

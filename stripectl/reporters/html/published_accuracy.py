@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-import altair as alt
-
 from stripectl.analysis.accuracy.attention import attention_groups, published_devices
 from stripectl.analysis.accuracy.meshes import TARGET, mesh_orders, mesh_times
 from stripectl.analysis.accuracy.paper import measured_devices, speed_up_error, speed_ups
@@ -22,7 +20,7 @@ from stripectl.reporters.html.charts import (
     INK,
     Chart,
     ChartRow,
-    MarkLook,
+    channel,
     chart,
     chart_table,
     either,
@@ -192,31 +190,31 @@ def draw(chart: Chart, width: int) -> str:
     ratios = [dot["ratio"] for dot in chart["dots"]]
     ends = [min(0.75, *ratios) / 1.03, max(1.35, *ratios) * 1.03]
     ticks = [tick for tick in TICKS if ends[0] <= tick <= ends[1]]
-    scale = alt.Scale(type="log", domain=ends, nice=False)
-    axis = alt.Axis(values=ticks, format="~g", grid=False, labelOverlap=True)
-    across = alt.X("ratio:Q", title="predicted / measured", scale=scale, axis=axis)
-    down = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[tall, 0], nice=False))
+    scale = {"type": "log", "domain": ends, "nice": False}
+    axis = {"values": ticks, "format": "~g", "grid": False, "labelOverlap": True}
+    across = channel("ratio:Q", title="predicted / measured", scale=scale, axis=axis)
+    down = channel("y:Q", axis=None, scale={"domain": [tall, 0], "nice": False})
 
     def at(pixels: int, rows: Sequence[ChartRow]) -> list[ChartRow]:
         return [row | {"y": row["order"] * ROW_PIXELS + pixels} for row in rows]
 
     lanes = [{"low": 1 / NEAR, "ratio": 1, "high": NEAR, "order": kind["order"]} for kind in chart["kinds"]]
     ends_of_lanes = [row | {"end": row["y"] + 2 * HALF} for row in at(DOTS_AT - HALF, lanes)]
-    lane = plot(ends_of_lanes).encode(y=down, y2=alt.Y2("end:Q"))
-    dots = plot(at(DOTS_AT, chart["dots"])).mark_point(
-        color=COLOURS[0], fill=COLOURS[0], size=55, strokeWidth=1.5, opacity=0.8
+    lane = plot(ends_of_lanes).encode(y=down, y2={"field": "end"})
+    dots = plot(at(DOTS_AT, chart["dots"])).mark(
+        "point", color=COLOURS[0], fill=COLOURS[0], size=55, strokeWidth=1.5, opacity=0.8
     )
-    filled = either(alt.FillOpacityValue, "datum.fitted", 0, 0.5)
-    text = MarkLook({"align": "left", "x": 0, "color": INK, "limit": wide})
+    filled = either("datum.fitted", 0, 0.5)
+    text = {"align": "left", "x": 0, "color": INK, "limit": wide}
     layers = [
-        lane.mark_rect(color=INK, opacity=0.1).encode(x=alt.X("low:Q", scale=scale), x2=alt.X2("high:Q")),
-        lane.mark_rule(color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=across),
+        lane.mark("rect", color=INK, opacity=0.1).encode(x=channel("low:Q", scale=scale), x2={"field": "high"}),
+        lane.mark("rule", color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=across),
         dots.encode(x=across, y=down, fillOpacity=filled, description=tip_channel()),
         *(
-            plot(at(pixels, chart["kinds"])).mark_text(**text, **look).encode(y=down, text=alt.Text(f"{name}:N"))
+            plot(at(pixels, chart["kinds"])).mark("text", **text, **look).encode(y=down, text=channel(f"{name}:N"))
             for name, pixels, look in (
-                ("name", NAME_AT, MarkLook({"fontWeight": "bold", "fontSize": 12})),
-                ("error", ERROR_AT, MarkLook({"fontSize": FONT_SIZE})),
+                ("name", NAME_AT, {"fontWeight": "bold", "fontSize": 12}),
+                ("error", ERROR_AT, {"fontSize": FONT_SIZE}),
             )
         ),
     ]

@@ -7,8 +7,6 @@ their gradients) and, for kernels that keep scores in memory, the scores, as in 
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from stripectl.core.plan import kernels
 from stripectl.core.workload import STEP, format_length
 from stripectl.costs.datasheet import intensity
@@ -20,8 +18,8 @@ from stripectl.reporters.html.charts import (
     PANEL,
     Chart,
     ChartRow,
-    MarkLook,
     Section,
+    channel,
     chart,
     chart_table,
     either,
@@ -126,30 +124,30 @@ def _name(m: Measurement) -> str:
 
 def draw(chart: Chart, width: int) -> str:
     """SVG with two logarithmic axes."""
-    x = alt.X(
+    x = channel(
         "intensity:Q",
         title="FLOPs per byte moved",
-        scale=alt.Scale(type="log", nice=False),
-        axis=alt.Axis(tickCount=4, grid=False, format="~s"),
+        scale={"type": "log", "nice": False},
+        axis={"tickCount": 4, "grid": False, "format": "~s"},
     )
-    y = alt.Y("rate:Q", title=chart["axis"], scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=4, format="~g"))
+    y = channel("rate:Q", title=chart["axis"], scale={"type": "log"}, axis={"tickCount": 4, "format": "~g"})
     below = plot(chart["roof"]).encode(x=x, y=y)
-    roof = below.mark_line(color=INK, strokeWidth=2)
+    roof = below.mark("line", color=INK, strokeWidth=2)
     ridge = plot([chart["roof"][1]]).encode(x=x)
-    marks = plot(chart["marks"]).mark_point(size=80, strokeWidth=1.8, color=COLOURS[0])
+    marks = plot(chart["marks"]).mark("point", size=80, strokeWidth=1.8, color=COLOURS[0])
     marks = marks.encode(
         x=x,
         y=y,
-        fill=alt.FillValue(COLOURS[0]),
-        fillOpacity=either(alt.FillOpacityValue, "datum.method == 'measured'", 1, 0.25),
+        fill={"value": COLOURS[0]},
+        fillOpacity=either("datum.method == 'measured'", 1, 0.25),
         shape=method_shape(),
         description=tip_channel(),
     )
-    said = MarkLook({"fontSize": FONT_SIZE, "color": INK, "y": 12})
+    said = {"fontSize": FONT_SIZE, "color": INK, "y": 12}
     layers = [
-        ridge.mark_rule(color=INK, strokeDash=[2, 3], opacity=0.6),
-        ridge.mark_text(align="right", dx=-6, text="limited by memory", **said),
-        ridge.mark_text(align="left", dx=6, text="limited by compute", **said),
+        ridge.mark("rule", color=INK, strokeDash=[2, 3], opacity=0.6),
+        ridge.mark("text", align="right", dx=-6, text="limited by memory", **said),
+        ridge.mark("text", align="left", dx=6, text="limited by compute", **said),
         roof,
         marks,
     ]

@@ -5,8 +5,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import altair as alt
-
 from stripectl.analysis.by_length import QUESTION, SchemesByLength
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import (
@@ -15,7 +13,7 @@ from stripectl.reporters.html.charts import (
     INK,
     Chart,
     ChartRow,
-    MarkLook,
+    channel,
     chart,
     chart_table,
     layered,
@@ -81,11 +79,11 @@ def draw(chart: Chart, width: int) -> str:
     """SVG. `regions` are as from `_regions`, `schemes` are in the order of their colours."""
     regions, wide = chart["regions"], width - 20
     ends = [min(each["low"] for each in regions), max(each["high"] for each in regions)]
-    scale = alt.Scale(type="log", base=2, domain=ends, nice=False)
+    scale = {"type": "log", "base": 2, "domain": ends, "nice": False}
     ticks = chart["lengths"][:: -(-len(chart["lengths"]) // max(2, width // 70))]
-    axis = alt.Axis(values=ticks, labelExpr=TOKENS, grid=False)
-    across = alt.X("low:Q", title="sequence length (tokens)", scale=scale, axis=axis)
-    rows = alt.Y("pass:N", title=None, sort=chart["passes"], axis=None, scale=alt.Scale(paddingInner=0))
+    axis = {"values": ticks, "labelExpr": TOKENS, "grid": False}
+    across = channel("low:Q", title="sequence length (tokens)", scale=scale, axis=axis)
+    rows = channel("pass:N", title=None, sort=chart["passes"], axis=None, scale={"paddingInner": 0})
     per_pixel = math.log(ends[1] / ends[0]) / wide
     named = [
         each | {"short": next((text for text in (each["name"], each["brief"]) if len(text) * CHARACTER <= room), "")}
@@ -93,17 +91,19 @@ def draw(chart: Chart, width: int) -> str:
         for room in (math.log(each["high"] / each["low"]) / per_pixel,)
     ]
     base = plot(named).encode(y=rows)
-    colour = alt.Scale(domain=chart["schemes"], range=list(COLOURS[: len(chart["schemes"])]))
-    boxes = base.mark_bar(height=34, yOffset=10, fillOpacity=0.3, strokeWidth=1.5).encode(
+    colour = {"domain": chart["schemes"], "range": list(COLOURS[: len(chart["schemes"])])}
+    boxes = base.mark("bar", height=34, yOffset=10, fillOpacity=0.3, strokeWidth=1.5).encode(
         x=across,
-        x2=alt.X2("high:Q"),
-        color=alt.Color("scheme:N", scale=colour, legend=None),
-        stroke=alt.Stroke("scheme:N", scale=colour, legend=None),
+        x2={"field": "high"},
+        color=channel("scheme:N", scale=colour, legend=None),
+        stroke=channel("scheme:N", scale=colour, legend=None),
         description=tip_channel(),
     )
-    text = MarkLook({"color": INK, "fontSize": FONT_SIZE + 1})
-    names = base.mark_text(yOffset=10, fontWeight="bold", **text).encode(x=alt.X("middle:Q"), text=alt.Text("short:N"))
+    text = {"color": INK, "fontSize": FONT_SIZE + 1}
+    names = base.mark("text", yOffset=10, fontWeight="bold", **text).encode(
+        x=channel("middle:Q"), text=channel("short:N")
+    )
     firsts = [each for at, each in enumerate(regions) if at == 0 or each["pass"] != regions[at - 1]["pass"]]
-    passes = plot(firsts).encode(y=rows).mark_text(x=0, yOffset=-20, align="left", **text)
-    layers = boxes, names, passes.encode(text=alt.Text("pass:N"))
-    return svg(layered(layers, wide, alt.Step(STRIP_PIXELS)))
+    passes = plot(firsts).encode(y=rows).mark("text", x=0, yOffset=-20, align="left", **text)
+    layers = boxes, names, passes.encode(text=channel("pass:N"))
+    return svg(layered(layers, wide, {"step": STRIP_PIXELS}))

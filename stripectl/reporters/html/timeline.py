@@ -8,10 +8,8 @@ same.
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from stripectl.reporters.html.charts import COLOURS as HUES
-from stripectl.reporters.html.charts import INK, Chart, ChartRow, MarkLook, layered, plot, svg
+from stripectl.reporters.html.charts import INK, Chart, ChartLayer, ChartRow, channel, layered, plot, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
@@ -32,23 +30,23 @@ BARS = {"hidden": 0.5, "exposed": 1.0, "skew": 1.0}  # their width, and skew is 
 def step_chart(chart: Chart, width: int) -> str:
     """SVG: the name of each device and below it its lanes, with time from left to right."""
     tall, wide = TALL * len(chart["lanes"]), width - 20
-    axis = alt.Axis(tickCount=6, labelFlush=True, labelFontSize=SMALL, titleFontSize=SMALL)
-    time = alt.Scale(domain=[0, chart["end"]], nice=False)
-    left = alt.X("x:Q", title=f"time ({chart['unit']})", axis=axis, scale=time)
-    down = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[tall, 0], nice=False))
-    layers = list[alt.Chart]()
+    axis = {"tickCount": 6, "labelFlush": True, "labelFontSize": SMALL, "titleFontSize": SMALL}
+    time = {"domain": [0, chart["end"]], "nice": False}
+    left = channel("x:Q", title=f"time ({chart['unit']})", axis=axis, scale=time)
+    down = channel("y:Q", axis=None, scale={"domain": [tall, 0], "nice": False})
+    layers = list[ChartLayer]()
     for kind, (kinds, middle, thick) in LANES.items():
         paths = (_path(lane["parts"], kinds, chart["end"], wide) for lane in chart["lanes"])
         rows = [{"x": 0, "y": at * TALL + middle, "path": path} for at, path in enumerate(paths) if path]
-        look = MarkLook({"filled": False, "color": COLOURS[kind], "strokeWidth": thick, "opacity": 1})
-        strokes = plot(rows).mark_point(size=PIXELS, strokeCap="butt", **look)
-        layers.append(strokes.encode(x=left, y=down, shape=alt.Shape("path:N", scale=None)))
+        look = {"filled": False, "color": COLOURS[kind], "strokeWidth": thick, "opacity": 1}
+        strokes = plot(rows).mark("point", size=PIXELS, strokeCap="butt", **look)
+        layers.append(strokes.encode(x=left, y=down, shape=channel("path:N", scale=None)))
     names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
-    text = MarkLook({"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide})
-    layers.append(plot(names).mark_text(**text).encode(y=down, text=alt.Text("name:N")))
+    text = {"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide}
+    layers.append(plot(names).mark("text", **text).encode(y=down, text=channel("name:N")))
     labels = [_label(lane, at, chart["end"], wide) for at, lane in enumerate(chart["lanes"]) if lane["label"]]
     words: dict[str, Any] = {"align": "left", "color": INK, "fontSize": SMALL}
-    layers.append(plot(labels).mark_text(**words).encode(x=left, y=down, text=alt.Text("words:N")))
+    layers.append(plot(labels).mark("text", **words).encode(x=left, y=down, text=channel("words:N")))
     return svg(layered(layers, wide, tall))
 
 
@@ -77,12 +75,12 @@ def hop_chart(chart: Chart, width: int) -> str:
     """SVG: one bar per hop in the order in which they begin; hidden is narrow, exposed is broad, waiting is hollow."""
     room = width - 50
     wide = min(WIDEST_BAR, 0.8 * room / len(chart["names"]))
-    hop = alt.X("hop:N", title="hop", sort=chart["names"], axis=alt.Axis(labelAngle=0, labelOverlap=True))
-    time = alt.Y("low:Q", title=f"time ({chart['unit']})", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5))
-    layers = list[alt.Chart]()
+    hop = channel("hop:N", title="hop", sort=chart["names"], axis={"labelAngle": 0, "labelOverlap": True})
+    time = channel("low:Q", title=f"time ({chart['unit']})", scale={"zero": True}, axis={"tickCount": 5})
+    layers = list[ChartLayer]()
     for kind, share in BARS.items():
         drawn = [bar for bar in chart["bars"] if bar["kind"] == kind]
-        look = MarkLook({"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide})
-        bars = plot(drawn).mark_bar(**look)
-        layers.append(bars.encode(x=hop, y=time, y2=alt.Y2("high:Q")))
+        look = {"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide}
+        bars = plot(drawn).mark("bar", **look)
+        layers.append(bars.encode(x=hop, y=time, y2={"field": "high"}))
     return svg(layered(layers, room, BARS_TALL))
