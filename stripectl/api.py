@@ -45,7 +45,7 @@ from stripectl.workers.worker_group import interruptible
 
 # Command line options whose values have another name here.
 NAMES = {"plan": "plans", "mesh": "meshes", "xla_flag": "xla_flags", "feature_map": "features", "pass_": "passes"}
-PHRASES = {"pass": "pass_"}
+PHRASES = {"pass": "pass_", **{name: f"{NAMES[name]}=['{{}}']" for name in ("plan", "mesh", "xla_flag")}}
 REPEATED = ("plans", "meshes", "xla_flags")
 NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, int | None)}
 

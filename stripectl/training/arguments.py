@@ -145,7 +145,7 @@ def check_packing(documents: Any, segment_ids: Any, plan: Plan, batch: int, rows
             )
 
 
-def gates_in_order(gates: Mapping[str, Any] | None, workload: Workload, shape: Sequence[int]) -> list[Any]:
+def gates_in_order(gates: Mapping[str, jax.Array] | None, workload: Workload, shape: Sequence[int]) -> list[jax.Array]:
     """The arrays of a recurrence's gates in its own order; `shape` is (batch, positions, value heads).
 
     Raises:

@@ -118,7 +118,7 @@ def test_advice_for_an_absent_machine_names_options_that_the_command_has(
 @pytest.mark.parametrize("function", [bench, tune_tiles, trace], ids=lambda function: function.__name__)
 def test_functions_give_the_same_advice(function: Callable[..., Run]) -> None:
     given = {"target": "v5p:2x2x4", "seqlen": "64k", "progress": False}
-    with pytest.raises(Missing, match=r"Try (stripectl bench )?--method simulated\.$"):
+    with pytest.raises(Missing, match=r"Try (stripectl bench --method simulated|method='simulated')\.$"):
         function(TRACED, **given) if function is trace else function(method="measured", **given)
 
 
