@@ -169,7 +169,7 @@ class LocalBackends:
             found = local_target(self.request.target, self.request.hardware, self.workers)
             if self.request.method == "measured" and found.here and found.target.hardware.kind == "cpu":
                 found = replace(found, target=Target(found.target.hardware, (found.here,)))
-            if found.processes is not None:
+            if found.processes is not None and (found.here or self.request.method != "measured"):
                 tiles = self.tiles[found.processes] = self.timed_tiles(found)
                 found = replace(found, timed=TimedDefaults(tiles, self.request.previous))
             self.found = found
