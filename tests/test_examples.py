@@ -28,7 +28,7 @@ def example() -> dict:
 def test_every_attention_learns_the_bytes_in_the_default_steps(attention: str) -> None:
     """As a user runs it, in a process of its own."""
     command = [sys.executable, ROOT / "examples" / "train_bytes.py", "--attention", attention]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr
     _, first, *_, last, _ = (line.split() for line in done.stdout.splitlines())
     assert (first[0], last[0]) == ("1", "60")
