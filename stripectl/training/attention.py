@@ -19,11 +19,13 @@ from stripectl.core.layout import layouts
 from stripectl.core.linear_attention import CONSTANT, FEATURES, PER_HEAD
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.scheme import schemes
+from stripectl.core.sequence_sharding import axes_of
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.execute.attention import plan_attention
+from stripectl.execute.comm import JaxComm
 from stripectl.execute.derivatives import reverse_mode_only
 from stripectl.execute.program import partition
 from stripectl.execute.settings import own_settings
@@ -171,13 +173,13 @@ def shard_attention_of(plan: Plan, workload: Workload, of_segments: bool) -> Cal
     if not of_segments:
         return attend
     inverse = layouts[plan.layout].inverse(plan.shards, workload.seq_len)
-    over = tuple(axis for axis in SEQUENCE_AXES if plan.size(axis) > 1)
+    comm, (_, _, axes) = JaxComm(plan), axes_of(plan, "keys")
 
     @own_settings
     def attention(*arrays):
         *others, ids_BT = arrays
-        if over:
-            ids_BT = lax.all_gather(ids_BT, over, axis=1, tiled=True)
+        for axis in reversed(axes):
+            ids_BT = comm.all_gather(ids_BT, axis, "documents", join=1)
         return attend(*others, starts_of_segments(ids_BT[:, inverse]))
 
     return attention

@@ -104,10 +104,15 @@ def test_arrays_that_lie_on_the_mesh_in_any_way(axis_type: AxisType, lie: tuple[
     assert max(errors(attend, order, "causal", inputs, cotangent)) < FLOAT32
 
 
-PACKED = ("ring/zigzag@ring=4,tensor=2", "usp/striped@ring=2,ulysses=2", "rsa/contiguous@ring=2")
+PACKED = (
+    "ring/zigzag@ring=4,tensor=2",
+    "usp/striped@ring=2,ulysses=2",
+    "rsa/contiguous@ring=2",
+    "double_ring/striped@outer=2,inner=2",
+)
 
 
-@pytest.mark.parametrize("plan", PACKED)
+@pytest.mark.parametrize("plan", PACKED[:3])
 def test_packed_documents_under_a_window(plan: str) -> None:
     mesh, starts = mesh_of(parse_plan(plan).axes), np.array([0, 17, 60])
     filled = jnp.array([[0, 17, 60, LENGTH]] * BATCH, jnp.int32)
@@ -197,7 +202,7 @@ def test_segment_ids_of_sequences_with_different_documents() -> None:
 
 
 @pytest.mark.exactness
-@pytest.mark.parametrize("plan", PACKED)
+@pytest.mark.parametrize("plan", [*PACKED, "megatron_sp/contiguous@tensor=2"])
 def test_documents_and_segment_ids_say_the_same(plan: str) -> None:
     """Under a trace and outside it, with the mesh and inside a shard_map."""
     mesh, (q, k, v, _) = mesh_of(parse_plan(plan).axes), arrays()
