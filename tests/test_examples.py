@@ -24,7 +24,9 @@ def example() -> dict:
 
 @pytest.mark.training
 @pytest.mark.usefixtures("users_compiler")
-@pytest.mark.parametrize("attention", ["softmax", "linear", "LLLS", "SL"])
+@pytest.mark.parametrize(
+    "attention", ["softmax", "LLLS", *(pytest.param(each, marks=pytest.mark.full) for each in ("linear", "SL"))]
+)
 def test_every_attention_learns_the_bytes_in_the_default_steps(attention: str) -> None:
     """As a user runs it, in a process of its own."""
     command = [sys.executable, ROOT / "examples" / "train_bytes.py", "--attention", attention]

@@ -124,7 +124,7 @@ def test_values_and_gradients_under_several(around: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "around", [*itertools.combinations(AROUND, 1), *itertools.combinations(AROUND, 2)], ids=" and ".join
 )
-@pytest.mark.parametrize("plan", [SOFTMAX, LINEAR])
+@pytest.mark.parametrize("plan", [SOFTMAX, pytest.param(LINEAR, marks=pytest.mark.full)])
 def test_values_and_gradients_under_each_and_any_two(plan: str, around: tuple[str, ...]) -> None:
     check(plan, around)
 

@@ -56,7 +56,7 @@ DOES = {
 }
 
 
-def bench(request, say, cluster=None):
+def bench(request, say, cluster=None, tell=None):
     for at, step in enumerate(steps):
         if step in DOES:
             DOES[step]()
