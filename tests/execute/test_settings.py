@@ -139,15 +139,17 @@ DERIVED: dict[str, Callable[[Callable, np.ndarray], Any]] = {
 
 
 def test_dense_scores_have_second_derivatives() -> None:
-    mesh, (q, k, v, _) = jax.make_mesh((2,), ("ring",), (AxisType.Auto,)), arrays()
-    ring = partial(sequence_parallel_attention, plan=DENSE, mesh=mesh)
-    here = partial(jax.nn.dot_product_attention, is_causal=True)
+    """Up to roundings of float32 in both passes, against float64."""
+    mesh, given = jax.make_mesh((2,), ("ring",), (AxisType.Auto,)), arrays()[:3]
 
-    def second(attend: Callable) -> np.ndarray:
+    def second(attend: Callable, q: Any, k: Any, v: Any) -> np.ndarray:
         first = jax.grad(lambda q: (attend(q, k, v) ** 2).sum())
         return np.asarray(jax.jit(jax.grad(lambda q: (first(q) ** 2).sum()))(q), np.float64)
 
-    assert max_relative_error(second(ring), second(here)) < 5e-6
+    found = second(partial(sequence_parallel_attention, plan=DENSE, mesh=mesh), *given)
+    with jax.enable_x64(True):
+        expected = second(partial(jax.nn.dot_product_attention, is_causal=True), *map(np.float64, given))
+    assert max_relative_error(found, expected) < 10 * FLOAT32
 
 
 @pytest.mark.parametrize("jitted", ["inside", "around"])
