@@ -17,7 +17,7 @@ from jax import lax
 from stripectl.core.comm import HEADS, ROWS
 from stripectl.core.layout import WHOLE, Documents, MaskBlock, Tile
 from stripectl.core.sequence_sharding import SequenceSharding
-from stripectl.execute.derivatives import once, with_backward
+from stripectl.execute.derivatives import first_order_only, with_backward
 
 
 class Saved(NamedTuple):
@@ -27,6 +27,14 @@ class Saved(NamedTuple):
     dout_BNTH: jax.Array
     residual: jax.Array  # from `finish`: lse_BNT, or for linear attention the state before the shard, (B, K, H, H)
     delta_BNT: jax.Array
+
+
+def starts_of_segments(ids_BT: jax.Array) -> jax.Array:
+    """int32 (batch, positions): where documents begin, padded with the length, from the document of each token in the
+    order of the text."""
+    length = ids_BT.shape[1]
+    begins_BT = jnp.pad(ids_BT[:, 1:] != ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    return jnp.sort(jnp.where(begins_BT, jnp.arange(length, dtype=jnp.int32), length), axis=1)
 
 
 def document_lookup(starts_BD: jax.Array, seq_len: int) -> Documents:
@@ -220,7 +228,7 @@ def _attend_pair_forward(attend, part, starts, q, kv, me, src, state):
 
 
 def _attend_pair_backward(attend, part, residuals, cotangents):
-    return None, *once(partial(_pair_gradients, attend, part))(residuals, cotangents)
+    return None, *first_order_only(partial(_pair_gradients, attend, part))(residuals, cotangents)
 
 
 def _pair_gradients(attend, part, residuals, cotangents):

@@ -14,7 +14,7 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.execute.attend import JaxAttend, Saved
 from stripectl.execute.comm import JaxComm
-from stripectl.execute.derivatives import once, with_backward
+from stripectl.execute.derivatives import first_order_only, with_backward
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
 from stripectl.execute.linear_attend import JaxGatedAttend, JaxLinearAttend
 from stripectl.execute.settings import own_settings
@@ -68,7 +68,7 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
         return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
 
     def backward(residuals, dout):
-        return *once(gradients)(residuals, dout), None
+        return *first_order_only(gradients)(residuals, dout), None
 
     return with_backward(meets, save, backward)
 

@@ -19,7 +19,7 @@ def with_backward(function: Callable, save: Callable, backward: Callable, nondif
     return opaque
 
 
-def once(backward: Callable) -> Callable:
+def first_order_only(backward: Callable) -> Callable:
     """A backward pass that refuses to be differentiated."""
 
     def refuse(*_: Any) -> Any:

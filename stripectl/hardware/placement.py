@@ -7,12 +7,12 @@ A transfer takes the shortest path, one axis of the torus after the other; trans
 at once.
 """
 
-import functools
 import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ class MeshPlacement:
     forward: Mapping[str, HopPath]
     backward: Mapping[str, HopPath]
 
-    @functools.cached_property
+    @cached_property
     def hop_costs(self) -> dict[str, Hops]:
         """Seconds and bytes/s of every hop of every axis. Links add their latency, and transfers that share a link
         divide its rate; the network's latency is not published and not counted. A hop between the devices of a chip has
@@ -116,7 +116,7 @@ class MeshPlacement:
                 found[TorusLink(slice, tuple(at), dimension)] += 1
         return LinkLoad(found, int(transfers.network.sum()))
 
-    @functools.cached_property
+    @cached_property
     def collective_spreads(self) -> dict[frozenset[str], Spread]:
         """The spread of collectives over each choice of axes whose devices form boxes of the torus. Devices that share
         their places on all other axes are a group; such groups are equal, so the first group represents all."""
@@ -145,7 +145,8 @@ def is_torus(target: Target) -> bool:
     return len(target.shape) == target.hardware.torus_dims
 
 
-def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement:
+@lru_cache(1024)
+def place_mesh(target: Target, mesh: tuple[tuple[str, int], ...]) -> MeshPlacement:
     """The mesh (axes in the order of plan.AXES) on the target's links, or on the part of the target that it needs.
 
     Raises:
@@ -167,12 +168,6 @@ def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement
     # (outer axes, inner axes) -> for each axis its outer and inner part, adjacent
     pairs = [axis for each in range(len(axes)) for axis in (each, len(axes) + each)]
     return place_in_order(target, mesh, order.reshape([*outer, *inner]).transpose(pairs).reshape(-1).tolist())
-
-
-@functools.lru_cache(1024)
-def placed(target: Target, mesh: tuple[tuple[str, int], ...]) -> MeshPlacement:
-    """As `place_mesh`, computed once for all plans on the mesh."""
-    return place_mesh(target, mesh)
 
 
 def place_in_order(target: Target, mesh: Sequence[tuple[str, int]], order: Sequence[int]) -> MeshPlacement:

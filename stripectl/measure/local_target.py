@@ -9,9 +9,8 @@ from stripectl.hardware.profile import Hardware, hardware_of_device
 from stripectl.hardware.target import Target, parse_target, target_of
 from stripectl.measure.local_workers import LocalWorkers
 
-DEFAULT_RING_DEVICES = (
-    8  # devices of the ring that a machine with one device simulates: a node of GPUs, the papers' smallest slices
-)
+# Devices of the ring that a machine with one device simulates: a node of GPUs, the papers' smallest slices.
+DEFAULT_RING_DEVICES = 8
 
 
 @dataclass(frozen=True)

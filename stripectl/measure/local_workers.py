@@ -58,7 +58,7 @@ class LocalWorkers:
 
 
 def _devices_of(started: WorkerGroup, again: bool = True) -> DeviceGroup:
-    """A group's description of its devices; a worker that is killed meanwhile is started once more."""
+    """A group's description of its devices; a worker that is killed before it answers is started once more."""
     try:
         return read_record(DeviceGroup, started.ask("devices")[0])
     except WorkerError as failure:

@@ -8,7 +8,7 @@ from stripectl.costs.cost_model import CostModel
 from stripectl.costs.cost_tables import shipped_costs, table_cost_model
 from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.errors import BadInput
-from stripectl.hardware.placement import placed
+from stripectl.hardware.placement import place_mesh
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.simulate.calibration import BlockShape, measured_cost_model
@@ -25,7 +25,7 @@ def plan_costs(group: LayerGroup, place: LocalTarget, timings: MachineTimings) -
     hardware, tile = place.target.hardware, plan.tile
     assert tile
     if not place.is_timed:
-        wired = placed(place.target, plan.mesh or ())
+        wired = place_mesh(place.target, plan.mesh or ())
         if known := shipped_costs(hardware, workload, plan):
             return table_cost_model(hardware, workload, plan, known, wired)
         return datasheet_cost_model(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])

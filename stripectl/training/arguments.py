@@ -20,6 +20,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE, recurrences
 from stripectl.core.workload import DTYPES, Workload
 from stripectl.errors import BadInput
+from stripectl.util.units import plural
 
 # Words for the options that messages of plans and workloads name.
 PHRASES = {
@@ -57,7 +58,8 @@ def known_values(x: Any) -> np.ndarray | None:
     return np.asarray(x)
 
 
-def refuse(what: str, advice: str) -> BadInput:
+def cannot_attend(what: str, advice: str) -> BadInput:
+    """The error of an argument with which attention cannot be computed."""
     return BadInput(f"cannot attend because {what}. Try {advice}.")
 
 
@@ -72,41 +74,43 @@ def check_heads(q_BTNH: Any, k_BTKH: Any, v_BTKH: Any, recurrence: str) -> None:
         check_array(name, x)
         if x.ndim != 4 or 0 in x.shape:
             lacking = f"{name}[None] for a batch of one, or {name}[:, :, None] for one head"
-            raise refuse(
+            raise cannot_attend(
                 f"{name} needs the shape (batch, positions, heads, head_dim), none of them 0, not {x.shape}", lacking
             )
         if str(x.dtype) not in DTYPES:
-            raise refuse(f"{name} is {x.dtype}, and attention takes {' or '.join(DTYPES)}", f"{name}.astype('float32')")
+            raise cannot_attend(
+                f"{name} is {x.dtype}, and attention takes {' or '.join(DTYPES)}", f"{name}.astype('float32')"
+            )
         if x.dtype != q_BTNH.dtype:
-            raise refuse(f"{name} is {x.dtype}, and q is {q_BTNH.dtype}", f"{name}.astype(q.dtype)")
+            raise cannot_attend(f"{name} is {x.dtype}, and q is {q_BTNH.dtype}", f"{name}.astype(q.dtype)")
         if x.shape[0] != q_BTNH.shape[0]:
-            raise refuse(f"{name} has a batch of {x.shape[0]}, and q of {q_BTNH.shape[0]}", "equal batches")
+            raise cannot_attend(f"{name} has a batch of {x.shape[0]}, and q of {q_BTNH.shape[0]}", "equal batches")
         if x.shape[1] != q_BTNH.shape[1]:
-            raise refuse(
+            raise cannot_attend(
                 f"{name} has {x.shape[1]} positions, and q has {q_BTNH.shape[1]}",
                 "as many queries as keys and values; stripectl bench has schemes for inference",
             )
     if k_BTKH.shape[3] != q_BTNH.shape[3]:
-        raise refuse(f"heads of k have {k_BTKH.shape[3]} elements, and heads of q {q_BTNH.shape[3]}", "equal sizes")
+        raise cannot_attend(
+            f"heads of k have {k_BTKH.shape[3]} elements, and heads of q {q_BTNH.shape[3]}", "equal sizes"
+        )
     heads, keys, values = (x.shape[2] for x in named.values())
     if recurrence == CONSTANT and keys != values:
-        raise refuse(f"k has {plural_heads(keys)}, and v has {values}", f"jnp.repeat(x, times, axis=2) for {keys} each")
+        raise cannot_attend(
+            f"k has {plural(keys, 'head')}, and v has {values}", f"jnp.repeat(x, times, axis=2) for {keys} each"
+        )
     if recurrence == CONSTANT and heads % keys:
         able = [each for each in range(1, heads + 1) if heads % each == 0]
-        raise refuse(
-            f"the {plural_heads(heads)} of q cannot share the {keys} of k and v evenly",
+        raise cannot_attend(
+            f"the {plural(heads, 'head')} of q cannot share the {keys} of k and v evenly",
             f"k and v with {' or '.join(map(str, able))} heads",
         )
     if recurrence != CONSTANT and (heads != keys or values % keys):
-        raise refuse(
+        raise cannot_attend(
             f"{recurrence} needs as many heads of q as of k, and of v as many or a multiple, not {heads}, {keys} and "
             f"{values}",
             f"jnp.repeat(x, times, axis=2) for {math.lcm(heads, keys, values)} heads each",
         )
-
-
-def plural_heads(count: int) -> str:
-    return f"{count} head{'s' * (count != 1)}"
 
 
 def check_packing(documents: Any, segment_ids: Any, plan: Plan, batch: int, rows: int, seq_len: int) -> None:
@@ -117,19 +121,21 @@ def check_packing(documents: Any, segment_ids: Any, plan: Plan, batch: int, rows
         BadInput: they are wrong.
     """
     if documents is not None and segment_ids is not None:
-        raise refuse("documents and segment_ids say the same", "one of them")
+        raise cannot_attend("documents and segment_ids say the same", "one of them")
     for name, x, shape in (("documents", documents, "documents"), ("segment_ids", segment_ids, "positions")):
         if x is None:
             continue
         check_array(name, x)
         if x.ndim != 2 or x.shape[0] != batch:
             advice = f"jnp.tile({name}, ({batch}, 1))" if x.ndim == 1 else f"{name} with {batch} rows"
-            raise refuse(f"{name} needs the shape ({batch}, {shape}), the batch of q first, not {x.shape}", advice)
+            raise cannot_attend(
+                f"{name} needs the shape ({batch}, {shape}), the batch of q first, not {x.shape}", advice
+            )
         if not jnp.issubdtype(x.dtype, jnp.integer):
-            raise refuse(f"{name} must be integers, not {x.dtype}", f"{name}.astype('int32')")
+            raise cannot_attend(f"{name} must be integers, not {x.dtype}", f"{name}.astype('int32')")
     if segment_ids is not None:
         if segment_ids.shape[1] != rows:
-            raise refuse(
+            raise cannot_attend(
                 f"segment_ids have {segment_ids.shape[1]} positions, and q has {rows}",
                 "the document of each token, in the order of q, or documents= for the positions where documents begin",
             )
@@ -139,7 +145,7 @@ def check_packing(documents: Any, segment_ids: Any, plan: Plan, batch: int, rows
         if (starts := known_values(documents)) is not None and documents.shape[1]:
             check_starts(starts, seq_len, "documents")
         if documents.shape[1] == 0 or documents.shape[1] >= max(2, seq_len):
-            raise refuse(
+            raise cannot_attend(
                 f"documents hold {documents.shape[1]} positions of each sequence of {seq_len} tokens where one begins",
                 "segment_ids=documents, for the document of each token",
             )
@@ -153,24 +159,28 @@ def gates_in_order(gates: Mapping[str, jax.Array] | None, workload: Workload, sh
     """
     wanted = workload.gated.gate_shapes(workload.head_dim) if workload.gated else {}
     if gates is not None and not isinstance(gates, Mapping):
-        raise refuse(f"gates are a {type(gates).__name__}, not a dict of arrays by name", named_gates(wanted))
+        raise cannot_attend(f"gates are a {type(gates).__name__}, not a dict of arrays by name", named_gates(wanted))
     gates = gates or {}
     if not workload.gated and gates:
-        raise refuse("gates need a recurrence", f"recurrence= {' or '.join(recurrences.names())}, or no gates")
+        raise cannot_attend("gates need a recurrence", f"recurrence= {' or '.join(recurrences.names())}, or no gates")
     if set(gates) != set(wanted):
         given = ", ".join(map(str, gates)) or "nothing"
-        raise refuse(f"{workload.recurrence} takes {', '.join(wanted)} in gates, not {given}", named_gates(wanted))
+        raise cannot_attend(
+            f"{workload.recurrence} takes {', '.join(wanted)} in gates, not {given}", named_gates(wanted)
+        )
     for name, own in wanted.items():
         x, needed = gates[name], (*shape, *own)
         check_array(name, x)
         if x.shape != needed:
-            raise refuse(
+            raise cannot_attend(
                 f"the gate {name} of {workload.recurrence} needs the shape {needed}, (batch, positions, heads of v"
                 f"{', head_dim of k' * len(own)}), not {x.shape}",
                 f"jnp.broadcast_to({name}{'[..., None]' * (x.shape == tuple(shape))}, {needed})",
             )
         if str(x.dtype) != "float32":
-            raise refuse(f"the gate {name} is {x.dtype}, and gates add up over a sequence", f"{name}.astype('float32')")
+            raise cannot_attend(
+                f"the gate {name} is {x.dtype}, and gates add up over a sequence", f"{name}.astype('float32')"
+            )
         check_gate_values(name, known_values(x))
     return [gates[name] for name in wanted]
 
@@ -190,7 +200,7 @@ def check_gate_values(name: str, values: np.ndarray | None) -> None:
         return
     low, high = GATE_RANGES[name]
     if not np.isfinite(values).all():
-        raise refuse(f"the gate {name} holds values that are not finite", f"jnp.maximum({name}, -1e4)")
+        raise cannot_attend(f"the gate {name} holds values that are not finite", f"jnp.maximum({name}, -1e4)")
     if values.min() >= low and values.max() <= high:
         return
     wrong = values.max() if values.max() > high else values.min()
@@ -198,7 +208,7 @@ def check_gate_values(name: str, values: np.ndarray | None) -> None:
         what, advice = "is the logarithm of a factor from 0 to 1, at most 0", "jnp.log(factor)"
     else:
         what, advice = "is a share from 0 to 2 of an old value", "jax.nn.sigmoid(logits)"
-    raise refuse(f"the gate {name} {what}, and it holds {wrong:.3g}", f"gates={{'{name}': {advice}, ...}}")
+    raise cannot_attend(f"the gate {name} {what}, and it holds {wrong:.3g}", f"gates={{'{name}': {advice}, ...}}")
 
 
 def check_scale(scale: Any, attention: str) -> None:
@@ -208,13 +218,13 @@ def check_scale(scale: Any, attention: str) -> None:
         BadInput: something else.
     """
     if attention == "linear":
-        raise refuse("linear attention has no scores to scale", "scale * q, and no scale")
+        raise cannot_attend("linear attention has no scores to scale", "scale * q, and no scale")
     if isinstance(scale, jax.Array | np.ndarray):
         if scale.shape != () or not jnp.issubdtype(scale.dtype, jnp.floating):
-            raise refuse(f"scale has shape {scale.shape} and is {scale.dtype}", "one floating-point number")
+            raise cannot_attend(f"scale has shape {scale.shape} and is {scale.dtype}", "one floating-point number")
         if isinstance(scale, Tracer):
             return
     elif isinstance(scale, bool) or not isinstance(scale, int | float | np.floating | np.integer):
-        raise refuse(f"scale is {scale!r:.40}, not a number", "scale=head_dim**-0.5, or no scale")
+        raise cannot_attend(f"scale is {scale!r:.40}, not a number", "scale=head_dim**-0.5, or no scale")
     if not math.isfinite(float(scale)):
-        raise refuse(f"scale is {float(scale)}", "scale=head_dim**-0.5, or no scale")
+        raise cannot_attend(f"scale is {float(scale)}", "scale=head_dim**-0.5, or no scale")

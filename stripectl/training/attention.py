@@ -24,13 +24,14 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
+from stripectl.execute.attend import starts_of_segments
 from stripectl.execute.attention import plan_attention
 from stripectl.execute.comm import JaxComm
 from stripectl.execute.derivatives import reverse_mode_only
 from stripectl.execute.program import partition
 from stripectl.execute.settings import own_settings
 from stripectl.hardware.profile import Hardware, hardware_of_device
-from stripectl.training.arguments import PHRASES, check_heads, check_packing, check_scale, gates_in_order, refuse
+from stripectl.training.arguments import PHRASES, cannot_attend, check_heads, check_packing, check_scale, gates_in_order
 from stripectl.training.order import plan_on_mesh
 from stripectl.util.python_words import python_words
 
@@ -104,9 +105,11 @@ def sequence_parallel_attention(
     check_heads(q_BTNH, k_BTKH, v_BTKH, recurrence)
     attention = attention_of_plan(plan, recurrence)
     if schemes[plan.scheme].query_sharding == "whole":
-        raise refuse(f"{plan.scheme} is for decoding, with all queries on every device", "scheme ring in the plan")
+        raise cannot_attend(
+            f"{plan.scheme} is for decoding, with all queries on every device", "scheme ring in the plan"
+        )
     if attention == "softmax" and (str(decay), features) != ("1", FEATURES[0]):
-        raise refuse(f"decay and features are of linear attention, and {plan} is not", "ring/contiguous/chunked")
+        raise cannot_attend(f"decay and features are of linear attention, and {plan} is not", "ring/contiguous/chunked")
     kept = {
         "attention": attention,
         "decay": str(decay) if isinstance(decay, int | float) else decay,
@@ -137,7 +140,7 @@ def sequence_parallel_attention(
     else:
         attend = on_mesh(plan, work, mesh, of_segments)
     inner = [reverse_mode_only(jnp.swapaxes(x, 1, 2)) for x in (q_BTNH, k_BTKH, v_BTKH, *in_order)]
-    return jnp.swapaxes(attend(*varying_alike([*inner, *given], plan, work)), 1, 2)
+    return jnp.swapaxes(attend(*with_common_axes([*inner, *given], plan, work)), 1, 2)
 
 
 def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh, of_segments: bool = False) -> Callable:
@@ -153,14 +156,14 @@ def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh, of_segmen
     if not explicit:
         return mapped
 
-    def typed(spec: PartitionSpec) -> PartitionSpec:
+    def explicit_axes(spec: PartitionSpec) -> PartitionSpec:
         """The axes of a spec that are part of an array's type."""
         each = ((axes,) if isinstance(axes, str) else axes or () for axes in spec)
         return PartitionSpec(*(tuple(axis for axis in axes if axis in explicit) or None for axes in each))
 
     def laid(*arrays):
         return mapped(
-            *(jax.reshard(x, NamedSharding(mesh, typed(each))) for x, each in zip(arrays, specs, strict=True))
+            *(jax.reshard(x, NamedSharding(mesh, explicit_axes(each))) for x, each in zip(arrays, specs, strict=True))
         )
 
     return laid
@@ -183,14 +186,6 @@ def shard_attention_of(plan: Plan, workload: Workload, of_segments: bool) -> Cal
         return attend(*others, starts_of_segments(ids_BT[:, inverse]))
 
     return attention
-
-
-def starts_of_segments(ids_BT: jax.Array) -> jax.Array:
-    """int32 (batch, positions): where documents begin, padded with the length, from the document of each token in the
-    order of the text."""
-    length = ids_BT.shape[1]
-    begins_BT = jnp.pad(ids_BT[:, 1:] != ids_BT[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-    return jnp.sort(jnp.where(begins_BT, jnp.arange(length, dtype=jnp.int32), length), axis=1)
 
 
 def with_copied_heads(
@@ -244,7 +239,7 @@ def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: boo
     )
 
 
-def varying_alike(arrays: Sequence[jax.Array], plan: Plan, workload: Workload) -> list[jax.Array]:
+def with_common_axes(arrays: Sequence[jax.Array], plan: Plan, workload: Workload) -> list[jax.Array]:
     """The arrays with one set of axes of a surrounding shard_map over which they vary, where it has check_vma=True.
 
     Raises:
@@ -253,7 +248,7 @@ def varying_alike(arrays: Sequence[jax.Array], plan: Plan, workload: Workload) -
     varying = [jax.typeof(x).manual_axis_type.varying for x in arrays]
     axes = frozenset[str]().union(*varying)
     if axes and kernels[plan.kernel].why_unsupported(workload, plan, "cpu", None):
-        raise refuse(
+        raise cannot_attend(
             f"the surrounding shard_map has check_vma=True, and the kernel {plan.kernel} does not say over which axes "
             f"its results vary",
             "check_vma=False, or mesh=... outside a shard_map",

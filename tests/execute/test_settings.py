@@ -26,7 +26,7 @@ from stripectl.errors import BadInput
 from stripectl.execute.program import partition
 from stripectl.execute.reference import dense, max_relative_error, recurrent
 from stripectl.execute.verification import FLOAT32
-from stripectl.training.attention import varying_alike
+from stripectl.training.attention import with_common_axes
 from stripectl.training.step import make_training
 from tests.support.exact import on_devices
 
@@ -138,6 +138,7 @@ DERIVED: dict[str, Callable[[Callable, np.ndarray], Any]] = {
 }
 
 
+@pytest.mark.exactness
 def test_dense_scores_have_second_derivatives() -> None:
     """Up to roundings of float32 in both passes, against float64."""
     mesh, given = jax.make_mesh((2,), ("ring",), (AxisType.Auto,)), arrays()[:3]
@@ -152,10 +153,17 @@ def test_dense_scores_have_second_derivatives() -> None:
     assert max_relative_error(found, expected) < 10 * FLOAT32
 
 
-@pytest.mark.parametrize("jitted", ["inside", "around"])
+REFUSED = [
+    each
+    for each in itertools.product((SOFTMAX, LINEAR, DENSE), DERIVED, ("inside", "around"))
+    if each[:2] != (DENSE, "grad of grad")
+]
+QUICK = [(SOFTMAX, "jvp", "around"), (LINEAR, "jacfwd", "inside"), (SOFTMAX, "grad of grad", "inside")]
+
+
 @pytest.mark.parametrize(
-    ("plan", "derived"),
-    [case for case in itertools.product((SOFTMAX, LINEAR, DENSE), DERIVED) if case != (DENSE, "grad of grad")],
+    ("plan", "derived", "jitted"),
+    [*QUICK, *(pytest.param(*each, marks=pytest.mark.exactness) for each in REFUSED if each not in QUICK)],
 )
 def test_forward_mode_and_second_derivatives_are_refused(plan: str, derived: str, jitted: str) -> None:
     mesh, (q, k, v, _) = jax.make_mesh((2,), ("ring",), (AxisType.Auto,)), arrays()
@@ -214,7 +222,7 @@ def test_a_kernel_that_cannot_say_so_is_refused() -> None:
     plan = parse_plan("ring/zigzag/pallas_tpu@ring=2")
 
     def inner(x: jax.Array) -> jax.Array:
-        return varying_alike([x], plan, Workload(seq_len=LENGTH, heads=HEADS, kv_heads=HEADS, head_dim=SIZE))[0]
+        return with_common_axes([x], plan, Workload(seq_len=LENGTH, heads=HEADS, kv_heads=HEADS, head_dim=SIZE))[0]
 
     for checked in (False, True):
         mapped = jax.shard_map(

@@ -67,6 +67,6 @@ def test_profiles_that_are_refused(tmp_path: Path, text: str, why: str) -> None:
 def test_a_hop_within_a_chip_has_the_rate_of_the_chip() -> None:
     hardware = Hardware.load("tpu7x")
     chip, link = (hardware.figures[f"{name}_bytes_per_s_one_way"] for name in ("chip", "link"))
-    hops = place_mesh(parse_target("tpu7x:2x2x1"), [("ring", 8)]).hop_costs["ring"]
+    hops = place_mesh(parse_target("tpu7x:2x2x1"), (("ring", 8),)).hop_costs["ring"]
     assert sorted(hops.bytes_per_s[0].tolist()) == [link] * 4 + [chip] * 4
     assert (hops.latency_s == hardware.figures["hop_latency_s"]).all()
