@@ -44,6 +44,7 @@ def request(**changes) -> Request:
 def silent(now: str, done: int, total: int) -> None: ...
 
 
+@pytest.mark.faults
 def test_three_layouts_are_measured_and_checked() -> None:
     found = finals(bench(request(), silent))
     *ring, alone = found
