@@ -66,7 +66,7 @@ def told(found: Measurement, case: str, kernel: str) -> dict[str, Any]:
     return {
         "case": case,
         "status": found.status,
-        "reason": found.reason,
+        "reason": str(found.reason) if found.reason else None,
         "predicted_s": found.median_s,
         "peak_bytes": found.peak_bytes,
         "costs_from": found.cost_source and found.cost_source.source,

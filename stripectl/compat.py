@@ -98,20 +98,19 @@ class TokamaxGpu(NamedTuple):
     Mask: Any
 
 
-def why_no_tokamax(other: str) -> str | None:
-    """Why the library tokamax cannot run in this installation, and the remedy, or the kernel `other`; None where it
-    can."""
+def why_no_tokamax(other: str) -> tuple[str, str] | None:
+    """(why the library tokamax cannot run in this installation, a remedy or the kernel `other`); None where it can."""
     install = f"pip install 'stripectl[tokamax]', or --kernel {other}."
     if sys.version_info < TOKAMAX_PYTHON:
         oldest = ".".join(map(str, TOKAMAX_PYTHON))
-        return f"tokamax needs Python {oldest} or newer. Try Python {oldest} and there {install}"
+        return f"tokamax needs Python {oldest} or newer", f"Try Python {oldest} and there {install}"
     for package, oldest in TOKAMAX_NEEDS.items():
         try:
             found = metadata.version(package)
         except metadata.PackageNotFoundError:
-            return f"{package} is not installed here, and the kernel needs it. Try {install}"
+            return f"{package} is not installed here, and the kernel needs it", f"Try {install}"
         if Version(found) < Version(oldest):
-            return f"tokamax needs {package} {oldest} or newer, and {found} is installed here. Try {install}"
+            return f"tokamax needs {package} {oldest} or newer, and {found} is installed here", f"Try {install}"
     return None
 
 
@@ -163,8 +162,8 @@ def check_tokamax(other: str) -> None:
     Raises:
         Missing: it cannot.
     """
-    if reason := why_no_tokamax(other):
-        raise Missing(reason)
+    if why := why_no_tokamax(other):
+        raise Missing(". ".join(why))
 
 
 def missing_tokamax(kernel: str, other: str, error: Exception) -> Missing:

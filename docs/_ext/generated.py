@@ -29,6 +29,7 @@ from stripectl.cli.app import COMMANDS
 from stripectl.core.capabilities import capabilities
 from stripectl.core.model_config import Model
 from stripectl.core.plan import kernels, layouts, schemes
+from stripectl.core.reason import ReasonKind
 from stripectl.core.recurrence import recurrences
 from stripectl.export.integration import usage_of
 from stripectl.hardware.profile import Hardware, hardware_names
@@ -283,6 +284,13 @@ def run_fields(said: Explained) -> str:
     names = ["schema", *(field.name for field in fields(Run))]
     rows = [(f"`{name}`", kind_of([run.get(name) for run in runs]), text) for name, text in explained(names, said)]
     return markdown_table(("field", "type", "meaning"), rows)
+
+
+@table("reason-kinds")
+def reason_kinds(said: Explained) -> str:
+    return markdown_table(
+        ("kind", "meaning"), [(f"`{name}`", text) for name, text in explained(list(ReasonKind), said)]
+    )
 
 
 @table("measurement-fields")

@@ -42,8 +42,9 @@ def why_no_time(groups: Sequence[Sequence[Measurement]]) -> str:
     """The number of plans without a time, and the first reason."""
     if not groups:
         return NOTHING
-    count, reason = sum(map(len, groups)), groups[0][0].reason or "no reason was given"
-    first = reason.partition(" :: ")[0].split(". ")[0].rstrip(".")
+    count, reason = sum(map(len, groups)), groups[0][0].reason
+    fact = reason.fact if reason else "no reason was given"
+    first = fact.partition(" :: ")[0].split(". ")[0].rstrip(".")
     if len(first) > MAX_REASON_CHARACTERS:
         first = first[: MAX_REASON_CHARACTERS - 1] + "…"
     text = f"{plural(count, 'plan')}, {first}"

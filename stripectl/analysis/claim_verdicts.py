@@ -244,7 +244,7 @@ def _finding(claim: Claim, k: IndexedMeasurement, plan: str, value: float, inter
 
 def _without(k: IndexedMeasurement) -> ClaimFinding:
     """The finding for a plan that should have a time, but has none that counts."""
-    said, reason = k.m.status, k.m.reason or ""
+    said, reason = k.m.status, str(k.m.reason or "")
     if k.m.status == "ok":
         said, reason = (
             ("refused", "the plan was refused when it was compiled or measured")

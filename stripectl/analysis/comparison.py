@@ -174,7 +174,7 @@ def differences_in_parts(base: Run, new: Run, parts: Sequence[str]) -> list[str]
 def exact_comparisons(base: Measurement, new: Measurement, threshold: float) -> Comparison:
     """The comparison where every change counts, or nothing was timed."""
     if not is_timed(base, new):
-        return Comparison(base, new, Verdict.FAILED, why=new.reason or "NEW has no time for it")
+        return Comparison(base, new, Verdict.FAILED, why=str(new.reason or "NEW has no time for it"))
     change = (new.median_s or 0.0) / (base.median_s or 1.0) - 1
     return Comparison(base, new, exact_verdict(change, threshold), change, (change, change))
 

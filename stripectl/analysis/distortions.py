@@ -88,5 +88,5 @@ def why_not_fused(workload: Workload, plan: Plan, machine: Hardware) -> str:
         return ""
     fused = Plan(plan.scheme, plan.layout, usual.name, plan.mesh)
     reason = why_unsupported(fused, workload, machine.kind, None, machine.capability)
-    cause = reason.partition(". Try")[0] if reason else "the plan names it"
+    cause = reason.fact if reason else "the plan names it"
     return f", much slower than {usual.name}: {cause}"

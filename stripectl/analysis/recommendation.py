@@ -267,7 +267,7 @@ def refused_plans(ranking: Ranking) -> tuple[RefusedPlans, ...]:
     return tuple(
         RefusedPlans(
             status=those[0].status,
-            reason=shortened_reason(those[0].reason or "no reason was given"),
+            reason=shortened_reason(str(those[0].reason or "no reason was given")),
             plans=tuple(m.printed_plan for m in those),
         )
         for those in refusals_and_failures(ranking.members)

@@ -90,7 +90,8 @@ class Series:
                 {
                     **{name: getattr(point.run, name) for name in ("id", "created")},
                     "git": point.run.environment.get("git"),
-                    **{name: getattr(point.measurement, name) for name in ("status", "reason")},
+                    "status": point.measurement.status,
+                    "reason": str(why) if (why := point.measurement.reason) else None,
                     "value": point.value,
                     "ci95": metric.ci95(point.measurement) if point.value is not None else None,
                     "change": point.change,

@@ -59,7 +59,10 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
     if kind == "schemes":
         found = {name: [*lines, *scheme_summary(schemes[name])] for name, lines in found.items()}
     if kind == "kernels":
-        found = {name: [*lines, *filter(None, [kernels[name].why_missing()])] for name, lines in found.items()}
+        found = {
+            name: [*lines, *([str(why)] if (why := kernels[name].why_missing()) else [])]
+            for name, lines in found.items()
+        }
     found |= {name: [f"cannot be loaded: {why}"] for name, why in broken.items()}
     return [(name if line == lines[0] else "", line) for name, lines in sorted(found.items()) for line in lines]
 

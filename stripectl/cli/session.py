@@ -14,6 +14,7 @@ import click
 
 from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here
+from stripectl.core.reason import ReasonKind
 from stripectl.errors import BadInput, StripectlError
 from stripectl.runner.options import REPORT
 
@@ -221,14 +222,11 @@ def show_traces(run: "Run", folder: Path, screen: "Console") -> None:
 
 def exit_code(run: "Run", explicit: bool) -> int:
     """4: wrong numbers; 1: a plan or its profile failed; 2: a named plan was refused, or all plans were; 0: done."""
-    from stripectl.measure.sampler import WRONG_NUMBERS
-    from stripectl.profiling.profiler import UNPROFILED
-
     failed = [m for m in run.measurements if m.status == "failed"]
-    if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
+    if any(m.reason and m.reason.kind == ReasonKind.WRONG_NUMBERS for m in failed):
         return 4
-    unprofiled = (str(m.profile and m.profile.reason).startswith(UNPROFILED) for m in run.measurements)
-    if failed or any(unprofiled):
+    profiles = [m.profile.reason for m in run.measurements if m.profile and m.profile.reason]
+    if failed or any(why.kind == ReasonKind.NO_PROFILE for why in profiles):
         return 1
     refused = [m.status == "refused" for m in run.measurements]
     return 2 if all(refused) or (explicit and any(refused)) else 0

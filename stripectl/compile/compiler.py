@@ -16,6 +16,7 @@ from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, topology_argument
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_entries import (
     CANONICAL_TILES,
@@ -208,10 +209,10 @@ def compile_case(case: Case, target: Target, compilers: CompilerPool) -> Measure
             return replace(made, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or made.hbm_bytes)
         return with_predicted_time(with_report(made, report, target), target, report, compilers)
     except BadInput as error:
-        return replace(made, status="refused", reason=str(error))
+        return replace(made, status="refused", reason=Reason.unsupported(str(error)))
     except WorkerError as failure:
-        reason, status = failure_reason(failure)
-        return replace(made, status=status, reason=reason if failure.group_alive else f"the compiler {reason}")
+        reason, status = failure_reason(failure, "" if failure.group_alive else "the compiler ")
+        return replace(made, status=status, reason=reason)
 
 
 def with_report(m: Measurement, report: CompilerReport, target: Target) -> Measurement:
@@ -260,17 +261,20 @@ def refused_memory(message: str) -> tuple[int | None, int | None]:
     return sizes[0], sizes[1]
 
 
-def refusal(message: str, tools: Toolchain) -> str:
+def refusal(message: str, tools: Toolchain) -> Reason:
     """Why the compiler rejects a plan, in its own words, and the next step."""
     if "Mosaic" in message:
-        return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
+        fact = f"{tools.name} does not compile this kernel: {message[:300].rstrip(' .')}"
+        return Reason(ReasonKind.COMPILER, fact, "Try --kernel xla, or another --tile.")
     if found := VMEM.search(message):
         takes, gives = filter(None, found.groups())
-        sizes = f"a kernel takes {takes} MiB of a core's memory, and {tools.name} gives it {gives} MiB"
-        return f"{sizes}. Try a smaller --tile."
+        fact = f"a kernel takes {takes} MiB of a core's memory, and {tools.name} gives it {gives} MiB"
+        return Reason(ReasonKind.MEMORY, fact, "Try a smaller --tile.")
     words = message.partition(": ")[2] or message
     needs, has = refused_memory(message)
     if needs and has:
         over = (needs - has) / 2**30
-        return f"does not fit: needs {over:.2f} GiB more memory. {tools.name}: {words[:300]} {TRY_SMALLER}"
-    return f"{tools.name}: {words[:400]}"
+        said = f"{tools.name}: {words[:300].rstrip(' .')}"
+        return Reason(ReasonKind.MEMORY, f"does not fit: needs {over:.2f} GiB more memory. {said}", TRY_SMALLER)
+    kind = ReasonKind.MEMORY if OUT_OF_MEMORY.search(message) else ReasonKind.COMPILER
+    return Reason(kind, f"{tools.name}: {words[:400]}")

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount, count_tiles
+from stripectl.core.reason import Reason
 from stripectl.util.catalogue import Catalogue
 
 LANES, SUBLANES = 128, 8  # of a TPU's vector registers
@@ -36,26 +37,28 @@ def always_supported(*_: Any) -> None:
     """Nothing is unsupported."""
 
 
-def why_not_whole_sequences(name: str, workload: Any) -> str | None:
+def why_not_whole_sequences(name: str, workload: Any) -> Reason | None:
     """Why a kernel for whole sequences cannot compute a workload, or None."""
     if workload.query_len is not None:
-        return f"{name} needs as many queries as keys. Try --kernel xla."
+        return Reason.unsupported(f"{name} needs as many queries as keys", "Try --kernel xla.")
     if workload.documents is not None:
-        return f"{name} has masks for whole sequences, but not for documents. Try --kernel xla."
+        return Reason.unsupported(f"{name} has masks for whole sequences, but not for documents", "Try --kernel xla.")
     return None
 
 
-def why_not_one_document(name: str, workload: Any) -> str | None:
+def why_not_one_document(name: str, workload: Any) -> Reason | None:
     """Why a kernel of linear attention cannot compute a workload's sequences, or None."""
     if workload.query_len is not None or workload.documents is not None:
-        return f"{name} computes whole sequences of one document each. Omit --query-len and --documents."
+        return Reason.unsupported(
+            f"{name} computes whole sequences of one document each", "Omit --query-len and --documents."
+        )
     return None
 
 
-def why_unsupported_by_pallas(name: str, workload: Any, kind: str) -> str | None:
+def why_unsupported_by_pallas(name: str, workload: Any, kind: str) -> Reason | None:
     """Why a Pallas kernel for TPUs and whole sequences cannot run a plan, or None."""
     if kind != "tpu":
-        return f"{name} runs on TPUs. Try --kernel xla."
+        return Reason.unsupported(f"{name} runs on TPUs", "Try --kernel xla.")
     return why_not_whole_sequences(name, workload)
 
 
@@ -174,8 +177,8 @@ class Kernel:
     paper: str
     family: Literal["softmax", "scores", "linear", "gated"]
     default_tile: Callable[[str], Tile]
-    why_unsupported: Callable[[Any, Any, str, Capability | None], str | None] = always_supported
-    why_missing: Callable[[], str | None] = always_supported
+    why_unsupported: Callable[[Any, Any, str, Capability | None], Reason | None] = always_supported
+    why_missing: Callable[[], Reason | None] = always_supported
     count_tiles: Callable[[list[MaskBlock], Tile], TileCount] = count_tiles
     keys_at_once: Callable[[Tile], tuple[int, ...]] | None = None
     tile_multiple: int = 1
@@ -278,21 +281,27 @@ class Kernel:
         papers = [tile for tile in PAPER_TILES if max(tile.sides) <= high]
         return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *papers]))
 
-    def why_tile_unsupported(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
+    def why_tile_unsupported(self, tile: Tile, rows: int, option: str = "tile") -> Reason | None:
         """Why a tile, given as `option` of a plan, cannot run on pieces of `rows` rows, or None."""
         unit, at_once = self.tile_multiple, tile.block_kv_compute
         if at_once and not self.keys_at_once:
             two = tile._replace(block_kv_compute=None)
-            return f"{self.name} multiplies all keys of a tile at once, so a tile has two sides. Try {option}={two}."
+            return Reason.unsupported(
+                f"{self.name} multiplies all keys of a tile at once, so a tile has two sides", f"Try {option}={two}."
+            )
         if self.counting_tile and tile != self.largest_tile(tile, rows):
-            return f"{self.name} chooses its tiles itself. Omit {option}={tile}."
+            return Reason.unsupported(f"{self.name} chooses its tiles itself", f"Omit {option}={tile}.")
         fitting = self.largest_tile(tile, rows)
         if any(side % unit for side in tile.sides):
             pass_of = "" if option == "tile" else f"{option} "
-            return f"{self.name} needs {pass_of}tiles of multiples of {unit}; {tile} is not. Try {option}={fitting}."
+            return Reason.unsupported(
+                f"{self.name} needs {pass_of}tiles of multiples of {unit}; {tile} is not", f"Try {option}={fitting}."
+            )
         if at_once and at_once % unit:
-            need = f"{self.name} multiplies a multiple of {unit} keys at once; {at_once} is not."
-            return f"{need} Try {option}={tile._replace(block_kv_compute=fitting.block_kv_compute)}."
+            near = tile._replace(block_kv_compute=fitting.block_kv_compute)
+            return Reason.unsupported(
+                f"{self.name} multiplies a multiple of {unit} keys at once; {at_once} is not", f"Try {option}={near}."
+            )
         return None
 
     def load(self) -> ModuleType:

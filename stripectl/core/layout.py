@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.reason import Reason
 from stripectl.util.catalogue import Catalogue
 
 UNBOUNDED = 2**30  # no position is larger, and with a row or column added it still fits 32 bits
@@ -102,7 +103,7 @@ class Layout:
     step: Callable[[int], int]
     pieces: int = 1
 
-    def why_unsupported(self, seq_len: int, shards: int) -> str | None:
+    def why_unsupported(self, seq_len: int, shards: int) -> Reason | None:
         """Why a sequence cannot be laid out on `shards` shards, or None."""
         parts = shards * self.pieces
         if seq_len % parts == 0:
@@ -110,7 +111,7 @@ class Layout:
         near = max(parts, round(seq_len / parts) * parts)
         needs = "rows that divide evenly" if self.pieces == 1 else f"a multiple of {self.pieces} rows per shard"
         each = f"{seq_len} over {shards} shards gives {seq_len / shards:.10g}"
-        return f"{self.name} needs {needs}; {each}. Try --seqlen {near}."
+        return Reason.unsupported(f"{self.name} needs {needs}; {each}", f"Try --seqlen {near}.")
 
     def positions(self, shards: int, rows: int) -> np.ndarray:
         """int64[shards, rows]: the position of each row of each shard."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from stripectl.core.layout import Layout
 from stripectl.core.plan import SEQUENCE_AXES, Plan
+from stripectl.core.reason import Reason
 
 BASE = "contiguous"  # the layout of linear layers, whose states need positions in order
 
@@ -45,17 +46,22 @@ def _links(destinations: Sequence[int], shards: int) -> float:
     return sum(min(each, shards - each) for each in apart) / shards
 
 
-def why_no_switch(plan: Plan, layout: Layout, seq_len: int) -> str | None:
+def why_no_switch(plan: Plan, layout: Layout, seq_len: int) -> Reason | None:
     """Why the softmax layers of a plan cannot have another layout than its linear layers, or None."""
     if plan.layout != BASE:
-        return f"softmax layers can have another layout only where linear layers are {BASE}. Try the layout {BASE}."
+        return Reason.unsupported(
+            f"softmax layers can have another layout only where linear layers are {BASE}", f"Try the layout {BASE}."
+        )
     if other := [axis for axis in SEQUENCE_AXES if axis != "ring" and plan.size(axis) > 1]:
-        return (
-            f"layers in two layouts need a sequence that only the axis ring shards, not {other[0]}. Try {other[0]}=1."
+        return Reason.unsupported(
+            f"layers in two layouts need a sequence that only the axis ring shards, not {other[0]}",
+            f"Try {other[0]}=1.",
         )
     if layout.name == "striped" and seq_len % plan.shards**2:
         near = max(1, round(seq_len / plan.shards**2)) * plan.shards**2
-        return f"a switch to striped needs rows that divide over {plan.shards} devices twice. Try --seqlen {near}."
+        return Reason.unsupported(
+            f"a switch to striped needs rows that divide over {plan.shards} devices twice", f"Try --seqlen {near}."
+        )
     return None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stripectl.core.comm import Array, Comm
+from stripectl.core.reason import Reason
 from stripectl.util.catalogue import Catalogue
 
 
@@ -26,7 +27,7 @@ class Scheme:
     forward(q, kv, attend, comm) -> state
     backward(saved, kv, attend, comm) -> (dq, dkv), or None: the transpose of forward.
     leave(out, attend, comm) -> out: how the output moves back to the place of the queries.
-    why_unsupported(workload, mesh) -> why the scheme cannot run, or None.
+    why_unsupported(workload, mesh) -> why the scheme cannot run (`Reason.unsupported`), or None.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Scheme:
     query_sharding: Literal["all", "sharded", "whole"] = "all"
     splits_kv: bool = False  # gathers K/V in as many parts as the plan's `parts` says
     chunk: int | None = None  # rows that a step's feed-forward computes at once, unless a plan says otherwise; 0 is all
-    why_unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
+    why_unsupported: Callable[[Any, Mapping[str, int]], Reason | None] = lambda workload, mesh: None
 
     @property
     def sends_states(self) -> bool:

@@ -21,6 +21,7 @@ from stripectl.core.plan import (
     STATES,
     Plan,
 )
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import SequenceSharding, query_sharding, sequence_sharding
 from stripectl.core.workload import STEP, Workload
@@ -29,7 +30,7 @@ from stripectl.util.units import plural
 
 def why_unsupported(
     plan: Plan, workload: Workload, kind: str, devices: int | None = None, capability: Capability | None = None
-) -> str | None:
+) -> Reason | None:
     """Why the plan cannot compute the workload on `devices` devices (None: any number) of this kind, or None.
     `capability` is the compute capability of a GPU (None: not known)."""
     alike = layer_groups(workload, plan)
@@ -37,27 +38,30 @@ def why_unsupported(
     return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
 
 
-def why_missing(layers: Iterable[LayerGroup]) -> str | None:
+def why_missing(layers: Iterable[LayerGroup]) -> Reason | None:
     """Why a kernel of these layers cannot run in this installation, whatever it supports, or None."""
     reasons = (kernels[group.plan.kernel].why_missing() for group in layers if group.plan.kernel)
     return next((reason for reason in reasons if reason), None)
 
 
-def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
+def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[Reason]:
     """Why the layers of a model cannot be computed together, or a part of the plan not at all."""
     for part in plan.unbuilt:
-        yield f"{part} is not built yet. Omit it."
+        yield Reason.unsupported(f"{part} is not built yet", "Omit it.")
     if plan.softmax and len(alike) == 1:
-        yield f"softmax=... applies only to models with linear and softmax layers. Omit softmax={plan.softmax}."
+        yield Reason.unsupported(
+            "softmax=... applies only to models with linear and softmax layers", f"Omit softmax={plan.softmax}."
+        )
     names = [each.plan.scheme for each in alike]
     if plan.remat == "attention" and all(schemes[name].backward is None for name in names):
-        yield (
-            f"remat=attention has no effect on {' and '.join(names)}, because only a scheme with its own backward pass "
-            "keeps the output of attention. Try remat=full, or --scheme ring."
+        yield Reason.unsupported(
+            f"remat=attention has no effect on {' and '.join(names)}, because only a scheme with its own backward "
+            "pass keeps the output of attention",
+            "Try remat=full, or --scheme ring.",
         )
     if len({schemes[name].row_axes for name in names}) > 1:
         usual = replace(plan, softmax=None).for_attention("softmax").scheme
-        yield f"{' and '.join(names)} shard hidden states differently. Try softmax={usual}."
+        yield Reason.unsupported(f"{' and '.join(names)} shard hidden states differently", f"Try softmax={usual}.")
     if own := plan.softmax_layout:
         seq_len = alike[0].workload.seq_len
         reason = layouts[own].why_unsupported(seq_len, plan.shards) or why_no_switch(plan, layouts[own], seq_len)
@@ -67,19 +71,24 @@ def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
 
 def _reasons(
     plan: Plan, workload: Workload, kind: str, devices: int | None, capability: Capability | None
-) -> Iterator[str]:
+) -> Iterator[Reason]:
     scheme, layout, kernel = schemes[plan.scheme], layouts[plan.layout], kernels[plan.kernel]
     if scheme.layouts is not None and plan.layout not in scheme.layouts:
-        yield f"{plan.scheme} does not run on the {plan.layout} layout. Try {' or '.join(scheme.layouts)}."
+        yield Reason.unsupported(
+            f"{plan.scheme} does not run on the {plan.layout} layout", f"Try {' or '.join(scheme.layouts)}."
+        )
     yield from _family_reasons(plan, scheme, kernel, workload)
-    for axis in SEQUENCE_AXES:
-        if plan.size(axis) > 1 and axis not in scheme.axes:
-            uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence stays on one device"
-            yield f"{plan.scheme} has no axis {axis}; {uses}. Try {axis}=1."
+    for axis in unused_axes(plan):
+        uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence stays on one device"
+        yield Reason(ReasonKind.NO_AXIS, f"{plan.scheme} has no axis {axis}; {uses}", f"Try {axis}=1.")
     if plan.shards > MAX_SHARDS:
-        yield f"{plan.shards} shards form more pairs than can be counted. Try a mesh of at most {MAX_SHARDS} shards."
+        yield Reason.unsupported(
+            f"{plan.shards} shards form more pairs than can be counted", f"Try a mesh of at most {MAX_SHARDS} shards."
+        )
     if devices is not None and plan.devices > devices:
-        yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
+        yield Reason.unsupported(
+            f"the mesh needs {plan.devices} devices and the target has {devices}", "Try another --mesh or --target."
+        )
     yield from _division_reasons(plan, workload)
     if reason := layout.why_unsupported(workload.seq_len, plan.shards):
         yield reason
@@ -99,7 +108,12 @@ def _reasons(
             yield reason
 
 
-def _division_reasons(plan: Plan, workload: Workload) -> Iterator[str]:
+def unused_axes(plan: Plan) -> list[str]:
+    """The axes of a mesh that shard a sequence and that the plan's scheme does not use."""
+    return [axis for axis in SEQUENCE_AXES if plan.size(axis) > 1 and axis not in schemes[plan.scheme].axes]
+
+
+def _division_reasons(plan: Plan, workload: Workload) -> Iterator[Reason]:
     for axes, subject, size in (
         (BATCH_AXES, f"a batch of {workload.batch}", workload.batch),
         (HEAD_AXES, plural(workload.heads, "head"), workload.heads),
@@ -109,84 +123,101 @@ def _division_reasons(plan: Plan, workload: Workload) -> Iterator[str]:
         if size % plan.product(axes):
             named = {axis: plan.size(axis) for axis in axes if plan.size(axis) > 1}
             over = ",".join(f"{axis}={count}" for axis, count in named.items())
-            yield f"{subject} cannot be divided over {over}. Try {','.join(divisors_of(size, named))}."
+            yield Reason.unsupported(
+                f"{subject} cannot be divided over {over}", f"Try {','.join(divisors_of(size, named))}."
+            )
 
 
-def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[str]:
+def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[Reason]:
     """Why a scheme or a workload does not work with this family of kernels."""
     linear = workload.attention == "linear"
     if linear and not set(LINEAR_FAMILIES) & set(scheme.kernel_families):
-        yield f"{plan.scheme} has no linear form: it keeps scores. Try --attention softmax, or another --scheme."
+        yield Reason.unsupported(
+            f"{plan.scheme} has no linear form: it keeps scores", "Try --attention softmax, or another --scheme."
+        )
     if workload.kernel_family == "gated" and "gated" not in scheme.kernel_families:
         able = [name for name in schemes.names() if "gated" in schemes[name].kernel_families]
-        yield (
-            f"{plan.scheme} visits pairs of shards in an order that depends on the device, but {workload.recurrence} "
-            f"reads tokens in order. Try --scheme {','.join(able)}."
+        yield Reason.unsupported(
+            f"{plan.scheme} visits pairs of shards in an order that depends on the device, but "
+            f"{workload.recurrence} reads tokens in order",
+            f"Try --scheme {','.join(able)}.",
         )
     if kernel.family not in scheme.kernel_families:
         families = scheme.kernel_families
         needs = workload.kernel_family if workload.kernel_family in families else families[0]
         hint = f"Try --kernel {DEFAULT_KERNELS[needs]}."
-        yield f"{plan.scheme} needs a {needs} kernel; {plan.kernel} is a {kernel.family} kernel. {hint}"
+        yield Reason.unsupported(
+            f"{plan.scheme} needs a {needs} kernel; {plan.kernel} is a {kernel.family} kernel", hint
+        )
     if scheme.sends_states and kernel.family == "linear" and plan.layout != BASE:
-        yield f"linear attention with a constant gate needs {BASE} shards for its states. Try --layout {BASE}."
+        yield Reason.unsupported(
+            f"linear attention with a constant gate needs {BASE} shards for its states", f"Try --layout {BASE}."
+        )
     if plan.states != STATES[0] and not scheme.sends_states:
-        yield f"{plan.scheme} sends no states. Omit states={plan.states}, or try --scheme lasp."
+        yield Reason.unsupported(f"{plan.scheme} sends no states", f"Omit states={plan.states}, or try --scheme lasp.")
     if kernel.attention != workload.attention or (linear and kernel.family != workload.kernel_family):
         hint = f"Try --kernel {DEFAULT_KERNELS[workload.kernel_family]}." if linear else "Add --attention linear."
         what = workload.recurrence if workload.gated else f"{workload.attention} attention"
         needs = f"{what} needs a {workload.kernel_family} kernel"
-        yield f"{needs}, and {plan.kernel} is a {kernel.family} kernel. {hint}"
+        yield Reason.unsupported(f"{needs}, and {plan.kernel} is a {kernel.family} kernel", hint)
 
 
-def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:
+def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[Reason]:
     """Why the queries of an inference cannot be distributed over the shards."""
     scheme = schemes[plan.scheme]
     if scheme.query_sharding != "all" and workload.passes != "forward":
-        yield f"{plan.scheme} is for inference. Use --pass forward, or another --scheme."
+        yield Reason.unsupported(f"{plan.scheme} is for inference", "Use --pass forward, or another --scheme.")
     if workload.query_len is None:
         if scheme.query_sharding == "whole":
-            yield f"{plan.scheme} replicates all queries on every device, for decoding. Add --query-len 1."
+            yield Reason.unsupported(
+                f"{plan.scheme} replicates all queries on every device, for decoding", "Add --query-len 1."
+            )
         return
     if scheme.query_sharding == "all":
         able = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
-        yield f"{plan.scheme} needs as many queries as keys. Try --scheme {','.join(able)}."
+        yield Reason.unsupported(f"{plan.scheme} needs as many queries as keys", f"Try --scheme {','.join(able)}.")
     how, over = query_sharding(workload, plan), plan.product((*BATCH_AXES, *RING_AXES))
     if how == "requests" and workload.batch % over:
-        yield (
-            f"the queries of {plural(workload.batch, 'request')} cannot be divided over {over} devices. Try --batch "
-            f"{-(-workload.batch // over) * over}, or --scheme tree."
+        yield Reason.unsupported(
+            f"the queries of {plural(workload.batch, 'request')} cannot be divided over {over} devices",
+            f"Try --batch {-(-workload.batch // over) * over}, or --scheme tree.",
         )
     if how != "rows" and workload.query_len > 1 and layout.step(plan.shards) > 1:
-        yield f"{workload.query_len} queries that are not sharded need keys in order. Try --layout contiguous."
+        yield Reason.unsupported(
+            f"{workload.query_len} queries that are not sharded need keys in order", "Try --layout contiguous."
+        )
 
 
-def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:
+def _row_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[Reason]:
     """Why the rows of a shard do not divide as the plan needs."""
     shard, over = workload.seq_len // plan.shards, plan.sequence_devices // plan.shards
     if shard % over:
         dividing = {*SEQUENCE_AXES, *schemes[plan.scheme].row_axes} - {*RING_AXES}
         named = {axis: size for axis, size in plan.axes.items() if axis in dividing}
         hint = ",".join(divisors_of(shard, named))
-        yield f"the {shard} rows of a shard cannot be divided over {over} devices. Try {hint}."
+        yield Reason.unsupported(f"the {shard} rows of a shard cannot be divided over {over} devices", f"Try {hint}.")
     rows = shard // over
     run = rows // layout.pieces
     if workload.d_conv and run < workload.d_conv - 1 and over * plan.shards > 1:
         needs = f"a short convolution of {workload.d_conv} tokens needs {workload.d_conv - 1} adjacent rows"
-        yield f"{needs}; a device has {run}. Try fewer devices, or a longer sequence."
+        yield Reason.unsupported(f"{needs}; a device has {run}", "Try fewer devices, or a longer sequence.")
     if plan.chunk and rows % min(plan.chunk, rows):
         near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
-        yield f"chunk={plan.chunk} does not divide the {rows} rows of a device. Try chunk={near}."
+        yield Reason.unsupported(
+            f"chunk={plan.chunk} does not divide the {rows} rows of a device", f"Try chunk={near}."
+        )
     if plan.parts == 1:
         return
     if not schemes[plan.scheme].splits_kv:
-        yield f"{plan.scheme} cannot take K/V in parts. Omit parts={plan.parts}."
+        yield Reason.unsupported(f"{plan.scheme} cannot take K/V in parts", f"Omit parts={plan.parts}.")
     elif plan.parts % layout.pieces or shard % plan.parts:
         near = max(size for size in range(1, plan.parts) if size % layout.pieces == 0 == shard % size or size == 1)
-        yield f"parts={plan.parts} does not divide the {shard} rows of a {layout.name} shard evenly. Try parts={near}."
+        yield Reason.unsupported(
+            f"parts={plan.parts} does not divide the {shard} rows of a {layout.name} shard evenly", f"Try parts={near}."
+        )
 
 
-def why_model_unsupported(plan: Plan, model: Model) -> str | None:
+def why_model_unsupported(plan: Plan, model: Model) -> Reason | None:
     """Why the plan cannot shard a model's parameters, or None."""
     tensor, shared = plan.size("tensor"), plan.product(plan.optimizer_axes)
     for name, size, over in (
@@ -198,9 +229,11 @@ def why_model_unsupported(plan: Plan, model: Model) -> str | None:
             hint = (
                 f"tensor={math.gcd(size, tensor)}" if over == tensor else f"zero=0, or {math.gcd(size, over)} devices"
             )
-            return f"{name} {size} cannot be divided over {over} devices. Try {hint}."
+            return Reason.unsupported(f"{name} {size} cannot be divided over {over} devices", f"Try {hint}.")
     if model.head_dim % 2:
-        return f"rotary positions need an even head_dim; it is {model.head_dim}. Try --head-dim {model.head_dim + 1}."
+        return Reason.unsupported(
+            f"rotary positions need an even head_dim; it is {model.head_dim}", f"Try --head-dim {model.head_dim + 1}."
+        )
     return None
 
 
@@ -212,13 +245,15 @@ def divisors_of(size: int, axes: Mapping[str, int]) -> Iterator[str]:
         yield f"{axis}={part}"
 
 
-def _tile_reasons(plan: Plan, layout: Layout, kernel: Kernel, sharding: SequenceSharding) -> Iterator[str]:
+def _tile_reasons(plan: Plan, layout: Layout, kernel: Kernel, sharding: SequenceSharding) -> Iterator[Reason]:
     piece, queries = sharding.key_piece, sharding.query_piece
     for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
         if tile and (tile.block_q > kernel.padded(queries) or tile.block_kv > kernel.padded(piece)):
             where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
             most = str(kernel.padded(piece)) if queries == piece else f"{queries}x{piece}"
             rows = f"{piece} rows" if queries == piece else f"{queries} queries and {piece} keys"
-            yield f"the {name} {tile} is larger than the {rows} of a {where}. Try a tile of at most {most}."
+            yield Reason.unsupported(
+                f"the {name} {tile} is larger than the {rows} of a {where}", f"Try a tile of at most {most}."
+            )
         if tile and queries // tile.block_q * plan.shards > MAX_TILE_ROWS_COUNTED:
-            yield f"the {name} {tile} gives too many rows of tiles to count. Try a larger tile."
+            yield Reason.unsupported(f"the {name} {tile} gives too many rows of tiles to count", "Try a larger tile.")

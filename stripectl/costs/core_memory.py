@@ -11,6 +11,7 @@ from stripectl.core.kernel import MIN_TILE_ROWS, Kernel, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile
 from stripectl.core.plan import TILE_OF_PASS, Plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.util.units import nbytes
@@ -20,15 +21,19 @@ OTHERS = ("pallas_tpu", "splash", "xla")  # kernels to try, in this order
 MIB, KIB_OF_MIB = 2**20, 2**10
 
 
-def why_tile_exceeds_core(plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]) -> str | None:
+def why_tile_exceeds_core(
+    plan: Plan, workload: Workload, hardware: Hardware, flags: Mapping[str, str]
+) -> Reason | None:
     """Why a tile of a plan that names its tile does not fit into the memory that the compiler gives a kernel on a core,
     or None."""
     for (_, own, each), which in itertools.product(layer_groups(workload, plan), workload.kernel_passes):
         limit, needed = limit_bytes(kernels[each.kernel], hardware, flags), needed_bytes(own, each, which, hardware)
         if needed is not None and limit is not None and needed > limit:
-            return (
-                f"the {which} tile {each.tiles[which]} of {each.kernel} takes {nbytes(needed)} of a core's memory, and "
-                f"the compiler gives a kernel {nbytes(limit)}. Try {advice(own, each, which, hardware, flags)}."
+            return Reason(
+                ReasonKind.MEMORY,
+                f"the {which} tile {each.tiles[which]} of {each.kernel} takes {nbytes(needed)} of a core's memory, "
+                f"and the compiler gives a kernel {nbytes(limit)}",
+                f"Try {advice(own, each, which, hardware, flags)}.",
             )
     return None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
+from stripectl.core.reason import Reason
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.measure.local_target import LocalTarget
@@ -22,7 +23,7 @@ from stripectl.results.records import record_json
 from stripectl.simulate.calibration import BlockShape, CalibrationBlock, block_tile_count
 from stripectl.simulate.simulation import simulate
 from stripectl.util.json import Json
-from stripectl.workers.failure import failure_reason
+from stripectl.workers.failure import failure_kind, failure_reason
 from stripectl.workers.worker_group import WorkerError
 
 BLOCK_ROWS = 4096  # queries and keys of the block that a tile is first timed on
@@ -133,7 +134,8 @@ class BlockSampler:
         try:
             hop = self.tiles.timings.hop_of(self.place)
         except WorkerError as failure:
-            return replace(failed, status="failed", reason=f"a hop could not be timed: {failure}")
+            reason = Reason(failure_kind(failure), f"a hop could not be timed: {failure}")
+            return replace(failed, status="failed", reason=reason)
         found, costs = dict[str, tuple[float, ...]](), dict[str, TileCost]()
         for passes, tile in plan.tiles.items():
             costs[passes] = self.tiles.cost(case.workload, plan.kernel, tile, passes)
@@ -142,8 +144,8 @@ class BlockSampler:
         own = plan.tiles[self.passes]
         key = str(self.tiles.request(case.workload, plan.kernel, own, self.passes))
         if key in self.tiles.failed:
-            reason, status = failure_reason(self.tiles.failed[key])
-            return replace(failed, status=status, reason=f"its tiles could not be timed: {reason}")
+            reason, status = failure_reason(self.tiles.failed[key], "its tiles could not be timed: ")
+            return replace(failed, status=status, reason=reason)
         if not self.runs[index]:
             return None
         latency, rate = hop or (0.0, float("inf"))

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding
 from stripectl.measure.prior import work_of
 from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
@@ -13,6 +14,7 @@ from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import Disturbances
 from stripectl.util.progress import Say
+from stripectl.workers.failure import failure_kind
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 
@@ -48,7 +50,9 @@ class PlanSampler:
             seconds = None if one is None else times * one
             case.measurement = replace(case.measurement, check=brief.measurement.check)
             if not brief.is_active:
-                case.fail(brief.measurement.reason or "", brief.measurement.status)  # type: ignore[arg-type]
+                case.measurement = replace(
+                    case.measurement, status=brief.measurement.status, reason=brief.measurement.reason
+                )
         if seconds is None:
             return None
         if times != 1:
@@ -96,7 +100,7 @@ class PlanSampler:
         try:
             return case.sample(self.workers) if case.is_active else None
         except WorkerError as failure:
-            case.fail(str(failure))
+            case.fail(Reason(failure_kind(failure), str(failure)))
             return None
 
     def _make_ready(self, case: SamplingState) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from stripectl.compile.compiler import COMPILE_TIMEOUT_S
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.profiling.profiler import Tracer
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
@@ -16,12 +17,11 @@ from stripectl.results.noise import MAX_RETAKES, Disturbances, SampleAnswer
 from stripectl.results.records import read_record
 from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
-from stripectl.workers.failure import failure_reason
-from stripectl.workers.hosts import LOST, HostLost
+from stripectl.workers.failure import failure_kind, failure_reason
+from stripectl.workers.hosts import HostLost
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
-WRONG_NUMBERS = "wrong numbers"  # begins the reason of a plan that fails its check
-UNFINISHED = "its sampling was cut short"  # the reason of a plan with few samples, which --resume completes
+UNFINISHED = Reason(ReasonKind.UNFINISHED, "its sampling was cut short")  # --resume completes it
 NARROW_INTERVAL = 0.02  # half a 95 % interval over its median: a narrower interval is narrow enough
 MAX_SAMPLES = 30  # more samples would not average out the remaining noise
 REPORT_EVERY_S = 1.0  # for the samples so far
@@ -58,7 +58,7 @@ class SamplingState:
         bare = replace(known, samples_s=(), median_s=None, ci95_s=None, noise=None)
         return cls(bare, key, list(known.samples_s), watch=Disturbances.before(known))
 
-    def fail(self, reason: str, status: Literal["failed", "refused"] = "failed") -> None:
+    def fail(self, reason: Reason, status: Literal["failed", "refused"] = "failed") -> None:
         self.measurement = replace(self.measurement, status=status, reason=reason)
         self.is_active = False
 
@@ -96,7 +96,8 @@ class SamplingState:
         if kept.status != "ok":
             return kept
         if not self.samples_s:
-            return replace(kept, status="failed", reason="no sample was taken before the run ended")
+            reason = Reason(ReasonKind.NOT_RUN, "no sample was taken before the run ended")
+            return replace(kept, status="failed", reason=reason)
         median, interval = median_interval(self.samples_s)
         reason = UNFINISHED if len(self.samples_s) < least else None
         return replace(kept, median_s=median, ci95_s=interval, reason=reason, noise=self.watch.noise)
@@ -156,14 +157,14 @@ def fail_without_host(cases: Sequence[SamplingState], lost: HostLost) -> None:
     running = next((case for case in waiting if not case.warmup_s), waiting[0] if waiting else None)
     for case in waiting:
         if case is running:
-            case.fail(f"{LOST} while this plan ran: {lost.fact}")
+            case.fail(Reason(ReasonKind.HOST_LOST, f"a host was lost while this plan ran: {lost.fact}"))
         else:
             case.fail(refused_without(lost), "refused")
 
 
-def refused_without(lost: HostLost) -> str:
+def refused_without(lost: HostLost) -> Reason:
     """The reason of a plan that did not run before a host was lost."""
-    return f"{LOST} before this plan ran: {lost.fact}"
+    return Reason(ReasonKind.HOST_LOST, f"a host was lost before this plan ran: {lost.fact}")
 
 
 def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, verify: bool = True) -> None:
@@ -187,7 +188,8 @@ def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, 
     )
     if worst is not None and not worst.passes:
         found, allowed = f"{worst.max_rel_error:.1e}", f"{worst.tolerance:.0e}"
-        case.fail(f"{WRONG_NUMBERS}: error {found} against {worst.reference}; at most {allowed} is allowed")
+        fact = f"wrong numbers: error {found} against {worst.reference}; at most {allowed} is allowed"
+        case.fail(Reason(ReasonKind.WRONG_NUMBERS, fact))
 
 
 def prepare_again(devices: WorkerGroup, cases: Sequence[SamplingState], effort: SamplingOptions) -> None:
@@ -242,7 +244,7 @@ def _sample(
             try:
                 case.samples_s.append(case.sample(devices))
             except WorkerError as failure:
-                case.fail(str(failure))
+                case.fail(Reason(failure_kind(failure), str(failure)))
                 prepare_again(devices, live, effort)
             if time.monotonic() - told_s > REPORT_EVERY_S:
                 yield

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from stripectl.core.intervals import Overlap, common, length, overlap, union
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.profiling.device_steps import DeviceSteps, device_steps
 from stripectl.profiling.diagnosis import ProfiledPlan, cause, end_cause
 from stripectl.profiling.events import Device
@@ -40,13 +41,20 @@ MAX_OPERATIONS = 12
 EXPOSED = 0.05  # of a hop's window: a hop with less exposed time is hidden
 
 
+def no_overlap(fact: str) -> Reason:
+    """Why a profile does not show how much communication is hidden."""
+    return Reason(ReasonKind.NO_OVERLAP, fact)
+
+
 def analyse(
     processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram, told: ProfiledPlan
 ) -> Profile:
     """The overlap in a profile of a program."""
     steps = device_steps(processes, module, program)
     if not steps:
-        return Profile(module=module, steps=0, reason="the profile holds no step that is complete on all its devices")
+        return Profile(
+            module=module, steps=0, reason=no_overlap("the profile holds no step that is complete on all its devices")
+        )
     unit = run_unit(itertools.chain.from_iterable(processes), module)
     names = device_names(processes)
     figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
@@ -61,10 +69,10 @@ def analyse(
         end=end_cause(devices, told, unit) if unit != "profile" else None,
     )
     if program.hops:
-        reason = "kernels of the program send its hops, so the profile does not show where hops end"
-        return replace(found, reason=reason)
+        fact = "kernels of the program send its hops, so the profile does not show where hops end"
+        return replace(found, reason=no_overlap(fact))
     if not any(step.hops for seen in steps for step in seen.steps):
-        return replace(found, reason="the profile holds no collective of the program")
+        return replace(found, reason=no_overlap("the profile holds no collective of the program"))
     hops = hop_rows(steps, told)
     exposed = sorted(hops, key=lambda hop: -hop.most_exposed_s)[:MAX_HOPS]
     return replace(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import format_length
 from stripectl.errors import BadInput
 from stripectl.profiling.diagnosis import ProfiledPlan
@@ -29,7 +30,6 @@ from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 READ_TIMEOUT_S = 600.0
 FOLDER = "profiles"  # in the folder of a run
-UNPROFILED = "no profile"  # begins the reason of a plan whose profile failed
 MAX_NAME_CHARACTERS = 180
 OUT_OF_MEMORY = re.compile(r"MemoryError|bad_alloc")
 
@@ -69,11 +69,11 @@ class Tracer:
             self.capture(devices, key, folder, limit_s)
             found = self.read(profile_files(folder), plan.axes, told)
         except BadInput as error:
-            return replace(m, profile=Profile(reason=f"{UNPROFILED}: {error}"))
+            return replace(m, profile=no_profile(error))
         except (WorkerError, OSError) as failure:
             shutil.rmtree(folder, ignore_errors=True)  # so that nobody takes an unread profile for a complete one
             why = f"cannot write {folder}: {failure.strerror}" if isinstance(failure, OSError) else failure
-            return replace(m, profile=Profile(reason=f"{UNPROFILED}: {why}"))
+            return replace(m, profile=no_profile(why))
         except KeyboardInterrupt:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -116,6 +116,11 @@ class Tracer:
             limit = nbytes(self.reader.memory_bytes or memory_bytes())
             reason = f"its reader needs more memory than its limit of {limit}. Capture fewer steps."
         return f"cannot read {file}: {reason}"
+
+
+def no_profile(why: object) -> Profile:
+    """The profile of a plan of which none could be captured or read."""
+    return Profile(reason=Reason(ReasonKind.NO_PROFILE, f"no profile: {why}"))
 
 
 def profile_name(m: Measurement) -> str:

@@ -12,7 +12,7 @@ from stripectl.profiling.calls import divided_by_calls, other_programs
 from stripectl.profiling.device_steps import devices_that_ran, main_module
 from stripectl.profiling.diagnosis import ProfiledPlan
 from stripectl.profiling.folder import named_module, operations, program_text
-from stripectl.profiling.overlap import analyse, own_operations
+from stripectl.profiling.overlap import analyse, no_overlap, own_operations
 from stripectl.profiling.program import ProfiledProgram, module_of
 from stripectl.profiling.reader import read_profile
 from stripectl.results.profile import Profile
@@ -37,7 +37,7 @@ class Session:
         processes = [[device for device in found if len(device.operations.which)] for found in map(read_profile, paths)]
         devices = [device for found in processes for device in found]
         if not any(device.executions for device in devices):
-            return record_json(Profile(steps=0, reason="the profile holds no operation of any device"))
+            return record_json(Profile(steps=0, reason=no_overlap("the profile holds no operation of any device")))
         module = main_module(devices, named_module(paths))
         source, ran = next(
             (path, found)
@@ -51,8 +51,8 @@ class Session:
         check_mesh(program)
         kind, names = ran[0].kind, processes[0][0].operations.names
         if kind != "gpu" and not any(map(program.role, names)):
-            reason = f"the profile does not contain the program (HLO) of {module}, and no file next to it does"
-            return record_json(Profile(steps=0, reason=reason))
+            fact = f"the profile does not contain the program (HLO) of {module}, and no file next to it does"
+            return record_json(Profile(steps=0, reason=no_overlap(fact)))
         processes = divided_by_calls(processes, module, program.module)
         devices = [device for found in processes for device in found]
         table = operations(paths) if kind != "cpu" else None

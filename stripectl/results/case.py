@@ -10,6 +10,7 @@ from typing import Literal
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.method import Method
 from stripectl.core.plan import Plan
+from stripectl.core.reason import Reason
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName
 from stripectl.results.findings import Bound, Distortion, TileTally
@@ -69,7 +70,7 @@ class Case(Subject):
     """What is to be done. `method` is the method of a refused case; the backend that runs a case has its own."""
 
     status: Literal["ready", "refused", "failed"] = "ready"  # failed: the scheme raises an error
-    reason: str | None = None
+    reason: Reason | None = None
     facts: StaticFacts | None = None
     distortions: tuple[Distortion, ...] = ()  # by parts of the model that are not computed
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stripectl.core.reason import Reason
 from stripectl.results.records import Amount, Count, Sparse
 
 
@@ -49,7 +50,7 @@ class LongestSequence:
 
     step: int | None = None
     refused: Count
-    reason: str | None
+    reason: Reason | None
 
 
 @dataclass(frozen=True)

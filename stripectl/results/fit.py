@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from stripectl.core.method import Method
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
 
@@ -61,7 +62,7 @@ def check_memory(m: Measurement) -> Measurement:
     over = (m.peak_bytes - m.hbm_bytes) / 2**30
     needs = "is predicted to need" if m.method == "simulated" else "needs"
     has = f"the {m.hbm_bytes / 2**30:.2f} GiB of a device"
-    reason = f"does not fit: it {needs} {over:.2f} GiB more than {has}. {TRY_SMALLER}"
+    reason = Reason(ReasonKind.MEMORY, f"does not fit: it {needs} {over:.2f} GiB more than {has}", TRY_SMALLER)
     return replace(m, status="refused", reason=reason)
 
 

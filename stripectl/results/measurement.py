@@ -10,6 +10,7 @@ from typing import Literal
 
 from stripectl.core.method import Method
 from stripectl.core.plan import UnreadablePlan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.cost_source import CostSource
@@ -34,7 +35,7 @@ class Measurement(Subject):
     None."""
 
     status: Literal["ok", "refused", "failed"] = "ok"
-    reason: str | None = None
+    reason: Reason | None = None
     samples_s: tuple[Amount, ...] = ()
     median_s: Amount | None = None
     ci95_s: tuple[Amount, Amount] | None = None
@@ -82,6 +83,11 @@ class Measurement(Subject):
 
     def with_facts(self, facts: StaticFacts | None) -> "Measurement":
         return replace(self, **vars(facts)) if facts else self
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether its sampling was cut short: the only reason that a measurement with a time has."""
+        return self.status == "ok" and self.reason is not None
 
     @property
     def is_search_probe(self) -> bool:
@@ -146,7 +152,8 @@ def readable(m: Measurement) -> Measurement:
     """The measurement; without a time, and with a reason, where this version of stripectl cannot read its plan."""
     if not isinstance(m.plan, UnreadablePlan):
         return m
-    unread = {"status": "failed", "reason": f"this version of stripectl cannot read the plan: {m.plan.reason}"}
+    fact = f"this version of stripectl cannot read the plan: {m.plan.reason}"
+    unread = {"status": "failed", "reason": Reason(ReasonKind.UNREADABLE, fact)}
     figures = dict.fromkeys(("median_s", "peak_bytes", "compiled_program", "tiles"))
     return replace(m, **(unread if m.status == "ok" else {}), **figures)
 

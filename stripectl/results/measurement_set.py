@@ -110,5 +110,5 @@ def refusals_and_failures(measurements: Iterable[Measurement]) -> list[list[Meas
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if m.status != "ok":
-            groups.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
+            groups.setdefault((m.status, re.sub(r"\d+", "0", str(m.reason or ""))), []).append(m)
     return list(groups.values())

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from stripectl.core.reason import Reason
 from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.records import Amount, Count
 
@@ -118,7 +119,7 @@ class Profile:
     profile, for the whole profile. `steps` counts marked steps. Where figures are per call, `calls` counts the calls of
     the program."""
 
-    reason: str | None = None
+    reason: Reason | None = None
     module: str | None = None
     steps: Count | None = None
     per: Literal["step", "call", "profile"] | None = None

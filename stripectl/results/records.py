@@ -3,7 +3,8 @@ on its types.
 
 Plans, targets and workloads are values in a record, and text or a mapping in JSON. A field that JSON does not have
 takes its default. A field that the record does not have is ignored, so an older stripectl reads newer files. The field
-`passes` of a record is `pass` in JSON, which no Python name can be.
+`passes` of a record is `pass` in JSON, which no Python name can be. A reason is its text, followed by `kind` and
+`advice`.
 """
 
 import functools
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_o
 
 from stripectl.core.linear_attention import PER_HEAD
 from stripectl.core.plan import Plan, read_plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import TargetName, read_target
 from stripectl.results.schema import is_number
-from stripectl.util.json import JsonObject, is_mapping, is_sequence
+from stripectl.util.json import Json, JsonObject, is_mapping, is_sequence
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -79,11 +81,13 @@ def converter(says_where: bool = False) -> "Converter":
         return {"passes": override(rename="pass")} if any(each.name == "passes" for each in fields(kind)) else {}
 
     def structured(kind: type[Any]) -> Any:
-        return make_dict_structure_fn(kind, made, **names(kind))
+        read = make_dict_structure_fn(kind, made, **names(kind))
+        return functools.partial(_read_with_reason, read) if _has_reason(kind) else read
 
     def unstructured(kind: type[Any]) -> Any:
         sparse = issubclass(kind, Sparse)
-        return make_dict_unstructure_fn(kind, made, _cattrs_omit_if_default=sparse, **names(kind))
+        write = make_dict_unstructure_fn(kind, made, _cattrs_omit_if_default=sparse, **names(kind))
+        return functools.partial(_write_with_reason, write) if _has_reason(kind) else write
 
     made.register_structure_hook_factory(_is_list_type, functools.partial(_list_reader, made))
     made.register_structure_hook_factory(_is_mapping_type, functools.partial(_mapping_reader, made))
@@ -96,9 +100,42 @@ def converter(says_where: bool = False) -> "Converter":
     for kind, reader in {Plan: read_plan, TargetName: read_target}.items():
         made.register_structure_hook(kind, lambda value, _, reader=reader: reader(text(value)))
         made.register_unstructure_hook(kind, str)
+    made.register_structure_hook(Reason, lambda value, _: value if isinstance(value, Reason) else read_reason(value))
+    made.register_unstructure_hook(Reason, str)
     made.register_structure_hook(Workload, lambda value, _: read_workload(json.dumps(value)))
     made.register_unstructure_hook(Workload, lambda value: dict(workload_json(value)))
     return made
+
+
+def _has_reason(kind: type[Any]) -> bool:
+    return any(each.type == Reason | None for each in fields(kind))
+
+
+def _read_with_reason(read: Callable[[Any, Any], Any], content: Any, kind: Any) -> Any:
+    """A record whose `reason`, `kind` and `advice` are one value."""
+    if is_mapping(content) and content.get("reason") is not None:
+        said = (content.get(name) for name in ("reason", "kind", "advice"))
+        content = {**content, "reason": read_reason(*said)}
+    return read(content, kind)
+
+
+def _write_with_reason(write: Callable[[Any], JsonObject], record: Any) -> JsonObject:
+    """The JSON of a record, with `kind` and `advice` after `reason`."""
+    why: Reason | None = record.reason
+    found = dict[str, Json]()
+    for name, value in write(record).items():
+        found[name] = value
+        if name == "reason":
+            found |= {"kind": why.kind.value if why else None, "advice": why.advice or None if why else None}
+    return found
+
+
+def read_reason(said: Any, kind: Any = None, advice: Any = None) -> Reason:
+    """A reason from its text, and its kind and advice, which runs of older schemas do not have. A kind of a newer
+    stripectl is not known."""
+    known = next((each for each in ReasonKind if each == kind), ReasonKind.UNKNOWN)
+    fact, end = text(said), f". {text(advice or '')}"
+    return Reason(known, fact.removesuffix(end), advice) if advice and fact.endswith(end) else Reason(known, fact)
 
 
 def _is_list_type(kind: object) -> bool:

@@ -1,4 +1,4 @@
-"""The results of one command, and the file that holds them: run.json, schema `stripectl.run/2`; `/1` is read too.
+"""The results of one command, and the file that holds them: run.json, schema `stripectl.run/3`. Older files are read.
 
 The file is written whole. Where that is slow, a journal next to it (`writer`) keeps the measurements of a run that is
 killed.
@@ -30,7 +30,7 @@ from stripectl.util.json import Json, JsonObject, is_list, is_mapping
 from stripectl.util.output import write_atomically
 from stripectl.util.regular_files import is_regular, read_bytes
 
-SCHEMA, VERSION = "stripectl.run/", 2
+SCHEMA, VERSION = "stripectl.run/", 3
 FILE = "run.json"
 GZIP = b"\x1f\x8b"
 CARRIED = re.compile(rb'href="data:application/gzip;base64,([A-Za-z0-9+/=]*)"')  # of a report
@@ -176,14 +176,14 @@ def _asked(content: Any) -> list[JsonObject]:
 
 
 def _row(m: Measurement) -> dict[str, Json]:
-    plan, work = m.plan, m.workload
+    plan, work, reason = m.plan, m.workload, str(m.reason) if m.reason else None
     return {
         **{name: getattr(work, name) for name in ("model", "seq_len", "query_len", "heads", "kv_heads", "head_dim")},
         **{name: getattr(work, name) for name in ("batch", "dtype", "mask", "passes")},
         **{"plan": str(plan), "scheme": plan.scheme, "layout": plan.layout, "kernel": plan.kernel},
         "mesh": ",".join(f"{axis}={size}" for axis, size in plan.axes.items()),
         "tile": str(plan.tile) if plan.tile else None,
-        **{"target": str(m.target), "devices": m.devices, "method": m.method, "status": m.status, "reason": m.reason},
+        **{"target": str(m.target), "devices": m.devices, "method": m.method, "status": m.status, "reason": reason},
         "median_s": m.median_s,
         "low_s": m.ci95_s[0] if m.ci95_s else None,
         "high_s": m.ci95_s[1] if m.ci95_s else None,

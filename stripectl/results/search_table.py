@@ -38,7 +38,7 @@ class SearchTable:
             plans=[str(m.plan) for m in timed],
             median_s=[m.median_s or 0.0 for m in timed],
             peak_bytes=[m.peak_bytes or 0 for m in timed],
-            refused={each[0].reason or each[0].status: len(each) for each in refusals_and_failures(measurements)},
+            refused={str(each[0].reason or each[0].status): len(each) for each in refusals_and_failures(measurements)},
         )
 
     def replacing(self, searches: Sequence["SearchTable"]) -> list["SearchTable"]:

@@ -10,6 +10,7 @@ from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS, Method, MethodChoice
 from stripectl.core.plan import Plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.validation import why_missing, why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import why_tile_exceeds_core
@@ -19,7 +20,6 @@ from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target
 from stripectl.measure.local_target import LocalTarget
-from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.case import Case
 from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
 from stripectl.runner.meshes import every_mesh
@@ -121,18 +121,18 @@ def with_named_parts(case: Case, place: LocalTarget) -> Case:
     return replace(case, plan=with_names(case.plan, case.workload, place.target.hardware, place.target.devices))
 
 
-def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
+def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> Reason | None:
     """Why the plan cannot compute the workload on `devices` devices of this hardware (None: any number), or None."""
     return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
 
 
-def why_not_installed(case: Case, method: MethodChoice, place: LocalTarget) -> str | None:
+def why_not_installed(case: Case, method: MethodChoice, place: LocalTarget) -> Reason | None:
     """Why a kernel of the case is not installed here, where the method runs it, or None. A simulation runs kernels
     where devices of its target are here, to time tiles; for `auto` another method is left."""
     return why_missing(case.layers) if place.here or method in ("measured", "compiled") else None
 
 
-def why_scores_exceed_memory(case: Case, hardware: Hardware) -> str | None:
+def why_scores_exceed_memory(case: Case, hardware: Hardware) -> Reason | None:
     """Why the scores that a device keeps do not fit in its memory, for a kernel that keeps scores, or None."""
     memory = hardware.figure("hbm_bytes") or host_bytes(hardware)
     if memory is None or not any(kernels[group.plan.kernel].score_touches for group in case.layers):
@@ -142,7 +142,8 @@ def why_scores_exceed_memory(case: Case, hardware: Hardware) -> str | None:
     whole = scores * SCORE_BYTES / case.plan.devices
     if whole <= memory:
         return None
-    return f"its scores take {nbytes(whole)} per device, which has {nbytes(memory)}. Try --scheme ring."
+    fact = f"its scores take {nbytes(whole)} per device, which has {nbytes(memory)}"
+    return Reason(ReasonKind.MEMORY, fact, "Try --scheme ring.")
 
 
 def host_bytes(hardware: Hardware) -> int | None:
@@ -152,7 +153,7 @@ def host_bytes(hardware: Hardware) -> int | None:
 
 def nothing_left(verb: str, first: Case) -> StripectlError:
     """The error of a command whose cases are all refused: of its first case, whose kernel may not be installed."""
-    kind = Missing if first.reason == why_missing(first.layers) else BadInput
+    kind = Missing if first.reason and first.reason.kind == ReasonKind.NOT_INSTALLED else BadInput
     return kind(f"nothing is left to {verb}. {first.plan}: {first.reason}")
 
 
@@ -183,10 +184,10 @@ def already_measured(request: Request, case: Case) -> bool:
         for method in methods
         if (key := (*case.identity, method)) in request.previous_by_key
     ]
-    finished = [m for m in made if m.status != "ok" or m.reason != UNFINISHED]
     return any(
         m.method != "measured" or not request.sampling.profile_folder or (m.profile and m.profile.steps is not None)
-        for m in finished
+        for m in made
+        if not m.is_unfinished
     )
 
 

@@ -16,6 +16,7 @@ from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
+from stripectl.core.reason import Reason
 from stripectl.core.workload import Workload, format_length
 from stripectl.costs.default_tiles import with_tile
 from stripectl.measure.local_target import LocalTarget
@@ -114,7 +115,9 @@ def search_max_length(case: Case, attempt: Attempt) -> Measurement:
     longest = LongestSequence(
         step=step,
         refused=high * step,
-        reason=refused.reason if refused else f"positions are 32-bit: at most {format_length(MAX_SEQ_LEN)}",
+        reason=refused.reason
+        if refused
+        else Reason.unsupported(f"positions are 32-bit: at most {format_length(MAX_SEQ_LEN)}"),
     )
     program = known[low].compiled_program or CompiledProgram()
     return replace(known[low], compiled_program=replace(program, longest=longest))

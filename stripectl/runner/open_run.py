@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.core.plan import UnreadablePlan
+from stripectl.core.reason import ReasonKind
 from stripectl.errors import BadInput, Missing
 from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.lock import writing_in
@@ -19,7 +20,6 @@ from stripectl.results.writer import RunWriter
 from stripectl.runner.options import REPORT, RUNS
 from stripectl.util.json import JsonObject
 from stripectl.util.output import remove_leftovers
-from stripectl.workers.hosts import LOST
 
 
 @contextlib.contextmanager
@@ -95,7 +95,10 @@ def _resumed(run: Run, folder: Path, asked: Sequence[JsonObject]) -> Run:
 
 
 def is_tried_again(m: Measurement) -> bool:
-    return m.status == "failed" or (m.status == "refused" and (m.reason or "").startswith(LOST))
+    """Whether a resumed run tries a plan without a time again: it failed, or it was refused for a cause that may be
+    gone, or is not known, as in runs whose reasons have no kinds."""
+    passing = m.reason is None or m.reason.kind in (ReasonKind.HOST_LOST, ReasonKind.UNKNOWN)
+    return m.status == "failed" or (m.status == "refused" and passing)
 
 
 def resume_from_samples(m: Measurement) -> Measurement:

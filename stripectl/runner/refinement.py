@@ -4,7 +4,6 @@ run."""
 import time
 from collections.abc import Iterator, Sequence
 
-from stripectl.measure.sampler import UNFINISHED
 from stripectl.results.backend import Backend, Event, Final, SearchResult, finals
 from stripectl.results.case import Case
 from stripectl.results.search_table import SearchTable
@@ -26,7 +25,7 @@ def run_search(request: Request, group: Sequence[Case], backends: Backends, budg
     if len(known) > MAX_FULL_ROWS:
         search = SearchTable.of(known, time.monotonic() - started)
         known = notable_plans(known)
-    before = {key: m for key, m in request.previous_by_key.items() if m.reason != UNFINISHED}
+    before = {key: m for key, m in request.previous_by_key.items() if not m.is_unfinished}
     yield from (Final(m) for m in known if m.key not in before)
     ranked = promising_plans(known)
     left = [with_static_facts(asked[m.identity], place.target.hardware) for m in ranked]
@@ -48,7 +47,7 @@ def compile_promising(request: Request, left: Sequence[Case], compiled: Backend)
     done = 0
     for case in left:
         made = request.previous_by_key.get((*case.identity, "compiled"))
-        if made is None or made.reason == UNFINISHED:
+        if made is None or made.is_unfinished:
             (made,) = finals(compiled.run([case]))
             yield Final(made)
         if (done := done + (made.status == "ok")) == request.refine_count:

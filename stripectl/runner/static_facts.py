@@ -12,6 +12,7 @@ from stripectl.core.layout import Tile, layouts
 from stripectl.core.mask_tiles import count_pairs, count_tiles
 from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import STEP, Workload
@@ -38,7 +39,7 @@ def with_static_facts(case: Case, hardware: Hardware) -> Case:
         raise
     except Exception as error:  # a scheme may be foreign code, and must not break the others
         show_traceback(error)
-        reason = f"counting the tiles of this scheme failed: {plug_in_reason(error)}"
+        reason = Reason(ReasonKind.ERROR, f"counting the tiles of this scheme failed: {plug_in_reason(error)}")
         return replace(case, status="failed", reason=reason)
 
 
@@ -54,12 +55,14 @@ def _with_counts(case: Case, hardware: Hardware) -> Case:
     return replace(case, facts=replace(facts, tiles=tiles))
 
 
-def why_not_unrolled(plan: Plan, turns: int) -> str | None:
+def why_not_unrolled(plan: Plan, turns: int) -> Reason | None:
     """Why a plan whose longest loop has this number of iterations cannot be unrolled, or None."""
     if plan.unroll == 1 or turns > 1:
         return None
     loop = "a loop of one round" if turns else "no loop of rounds"
-    return f"unroll={plan.unroll} has no effect because {plan.scheme} has {loop} on this mesh. Omit unroll."
+    return Reason.unsupported(
+        f"unroll={plan.unroll} has no effect because {plan.scheme} has {loop} on this mesh", "Omit unroll."
+    )
 
 
 def facts_of_counts(case: Subject, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> StaticFacts:

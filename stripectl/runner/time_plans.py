@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stripectl.core.plan import Plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import VMEM_FLAG
 from stripectl.costs.cost_model import COUNTING, CostModel
@@ -23,6 +24,7 @@ from stripectl.simulate.simulation import GroupTimes, simulate_times
 from stripectl.simulate.step_memory import layer_in_memory, step_memory
 from stripectl.simulate.training_step import attention_cost_source, explained_step, simulated_step
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
+from stripectl.workers.failure import failure_kind
 from stripectl.workers.worker_group import WorkerError
 
 
@@ -66,17 +68,18 @@ def with_cost_models(case: Case, place: LocalTarget, timings: MachineTimings) ->
     if not case.is_ready:
         return refused, []
     if unknown := ", ".join(sorted((case.flags or {}).keys() - {VMEM_FLAG})):
-        known = f"cannot simulate the flag {unknown} because only {VMEM_FLAG} affects a simulation"
-        reason = f"{known}. Try --method compiled, or --method measured."
+        fact = f"cannot simulate the flag {unknown} because only {VMEM_FLAG} affects a simulation"
+        reason = Reason.unsupported(fact, "Try --method compiled, or --method measured.")
         return replace(refused, status="refused", reason=reason), []
     try:
         machines = [plan_costs(group, place, timings) for group in case.layers]
         if case.workload.passes == STEP:
             timings.hardware(place, case.workload.dtype)
     except BadInput as error:
-        return replace(refused, status="refused", reason=str(error)), []
+        return replace(refused, status="refused", reason=Reason(ReasonKind.NO_COSTS, str(error))), []
     except WorkerError as failure:
-        return replace(refused, status="failed", reason=f"its tiles could not be timed: {failure}"), []
+        reason = Reason(failure_kind(failure), f"its tiles could not be timed: {failure}")
+        return replace(refused, status="failed", reason=reason), []
     said = replace(attention_cost_source(machines), not_compiled=place.why_not_compiled or None)
     return replace(Measurement.of(case, "simulated"), cost_source=said), machines
 
@@ -105,7 +108,7 @@ def _group(group: Sequence[Case], place: LocalTarget, timings: MachineTimings) -
                 kinds[-1] = kinds[-1]._replace(peak_bytes=peaks)
         except Exception as error:  # a scheme may be foreign code, and must not break the others
             show_traceback(error)
-            reason = f"simulating this scheme failed: {plug_in_reason(error)}"
+            reason = Reason(ReasonKind.ERROR, f"simulating this scheme failed: {plug_in_reason(error)}")
             yield from ((case, replace(Measurement.of(case), status="failed", reason=reason)) for case, *_ in runnable)
             return
     if reason := why_not_unrolled(first.plan, kinds[0].turns):

@@ -8,6 +8,7 @@ way round, so this scheme is then a plain ring.
 
 from stripectl.core.attend import RowsAttend
 from stripectl.core.comm import Array, Comm
+from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ring
 from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
@@ -59,7 +60,7 @@ def why_unsupported(workload, mesh):
     shards = mesh.get("ring", 1)
     rows = workload.seq_len // shards
     hint = f"Try --seqlen {(rows + 1) * shards}."
-    return f"the {rows} rows of a shard do not divide into two halves. {hint}" if rows % 2 else None
+    return Reason.unsupported(f"the {rows} rows of a shard do not divide into two halves", hint) if rows % 2 else None
 
 
 scheme = Scheme(

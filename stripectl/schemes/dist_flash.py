@@ -10,6 +10,7 @@ skips the steps that it does not reach.
 
 from stripectl.core.attend import PartialAttend
 from stripectl.core.comm import Array, Comm
+from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
 
 
@@ -75,7 +76,9 @@ def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tupl
 def why_unsupported(workload, mesh):
     if workload.window.right == 0:
         return None
-    return "dist_flash balances causal masks; without one, all devices have equal loads. Try --scheme ring."
+    return Reason.unsupported(
+        "dist_flash balances causal masks; without one, all devices have equal loads", "Try --scheme ring."
+    )
 
 
 scheme = Scheme(

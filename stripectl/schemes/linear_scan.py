@@ -12,6 +12,7 @@ from functools import partial
 from stripectl.core.attend import LinearAttend
 from stripectl.core.comm import Array, Comm
 from stripectl.core.layout import WHOLE
+from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
 from stripectl.schemes.lasp import Work, backward, forward
 
@@ -35,7 +36,9 @@ def scan(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made
 
 def why_unsupported(workload, mesh):
     if workload.window.sees_future:
-        return "linear_scan sends the state of earlier shards only. Try --mask causal, or --scheme lasp."
+        return Reason.unsupported(
+            "linear_scan sends the state of earlier shards only", "Try --mask causal, or --scheme lasp."
+        )
     return None
 
 

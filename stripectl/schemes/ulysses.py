@@ -9,6 +9,7 @@ import math
 
 from stripectl.core.attend import HeadsAttend
 from stripectl.core.comm import HEADS, ROWS, Array, Comm
+from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import memory_efficient
 from stripectl.util.units import plural
@@ -29,13 +30,19 @@ def why_unsupported(workload, mesh):
     size, tensor = mesh.get("ulysses", 1), mesh.get("tensor", 1)
     heads, kv_heads = workload.heads // tensor, workload.kv_heads // tensor
     if heads % size:
-        return f"{plural(heads, 'head')} cannot be divided over ulysses={size}. Try ulysses={math.gcd(heads, size)}."
+        return Reason.unsupported(
+            f"{plural(heads, 'head')} cannot be divided over ulysses={size}", f"Try ulysses={math.gcd(heads, size)}."
+        )
     if kv_heads % size and size % kv_heads:
         hint = f"Try ulysses={math.gcd(kv_heads, size)}."
-        return f"{plural(kv_heads, 'kv_head')} can be neither divided nor repeated evenly over ulysses={size}. {hint}"
+        return Reason.unsupported(
+            f"{plural(kv_heads, 'kv_head')} can be neither divided nor repeated evenly over ulysses={size}", hint
+        )
     if (keys := workload.query_heads // tensor) % size:
         subject = f"{plural(keys, 'head')} of keys"
-        return f"{subject} cannot be divided over ulysses={size}. Try ulysses={math.gcd(keys, size)}."
+        return Reason.unsupported(
+            f"{subject} cannot be divided over ulysses={size}", f"Try ulysses={math.gcd(keys, size)}."
+        )
     return None
 
 

@@ -16,6 +16,7 @@ from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import AXES, HEAD_AXES, Plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.hardware.profile import Hardware
@@ -253,7 +254,8 @@ def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
     sound = [(fewest, most) for fewest, most in pairs if most > fewest]
     if len(sound) <= len(pairs) / 2:
         less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in run)
-        reason = f"a step of {more_s} took no longer than one of {less_s}: too noisy. Try a longer --seqlen."
+        fact = f"a step of {more_s} took no longer than one of {less_s}: too noisy"
+        reason = Reason(ReasonKind.NOISE, fact, "Try a longer --seqlen.")
         return replace(Measurement.of(case, "measured"), status="failed", reason=reason)
     samples_s = [whole(*pair) for pair in sound]
     median_s, interval = median_interval(samples_s)

@@ -29,7 +29,7 @@ def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None =
     check_length(seq_len)
     layout = layouts[plan.layout]
     if reason := layout.why_unsupported(seq_len, plan.shards):
-        raise BadInput(reason)
+        raise BadInput(str(reason))
     return layout.permutation(plan.shards, seq_len).astype(np.int32)
 
 

@@ -2,10 +2,19 @@
 
 from typing import Literal
 
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.workers.worker_group import WorkerError
 
 
-def failure_reason(failure: WorkerError) -> tuple[str, Literal["failed", "refused"]]:
-    """(reason, status) of a plan that failed to compile."""
-    hint = ". Try a longer --compile-timeout" if failure.timed_out else ""
-    return f"{failure}{hint}", "refused" if failure.unsupported else "failed"
+def failure_kind(failure: WorkerError) -> ReasonKind:
+    """The kind of reason that a worker's failure is."""
+    if failure.unsupported:
+        return ReasonKind.UNSUPPORTED
+    return ReasonKind.TIMEOUT if failure.timed_out else ReasonKind.ERROR
+
+
+def failure_reason(failure: WorkerError, during: str = "") -> tuple[Reason, Literal["failed", "refused"]]:
+    """(reason, status) of a plan that failed to compile. `during` comes before the worker's words."""
+    advice = "Try a longer --compile-timeout" if failure.timed_out else ""
+    reason = Reason(failure_kind(failure), f"{during}{failure}", advice)
+    return reason, "refused" if failure.unsupported else "failed"

@@ -27,9 +27,6 @@ COMPARED = ("versions", "flags", "host")
 Waiting = Callable[[int, int], None]  # called with the number of connected hosts, and of all hosts
 
 
-LOST = "a host was lost"  # begins the reason of a plan without a result for this cause
-
-
 class HostLost(StripectlError, KeyboardInterrupt):
     """A host is gone; `fact` says which. As an interrupt does, this ends a run and keeps its results."""
 

@@ -18,6 +18,7 @@ from stripectl.statistics.paired_change import holm
 from tests.cli.test_cli import run as cli
 from tests.results.test_measurement import measured, run
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 STEADY = {"yardstick_s": [1e-3] * 15, "others": 0.0, "throttled": 0, "compiled": 0}
 
@@ -117,7 +118,7 @@ def test_many_comparisons_are_held_to_one_chance() -> None:
 
 
 def test_what_failed_since_is_broken_what_is_absent_missing_and_nothing_in_common_refused() -> None:
-    broken = replace(measured("striped", 1.0), status="failed", reason="x", median_s=None)
+    broken = replace(measured("striped", 1.0), status="failed", reason=because("x"), median_s=None)
     found = compare_runs(run(measured("striped", 1.0), measured("zigzag", 1.0)), run(broken), 0.05)
     assert [(each.verdict, each.why) for each in found] == [
         ("FAILED", "x"),
@@ -206,7 +207,9 @@ def test_memory_overlap_and_fitting_are_gated() -> None:
     )
     less = compare_schedules(base, run(with_parts(compiled(), overlap={"ratio": 0.5})), 0.0)
     assert [(f.name, f.shown(f.now)) for f in less if f.verdict == "REGRESSED"] == [("predicted overlap", "50.0%")]
-    refused = replace(compiled(), status="refused", reason="does not fit", compiled_program=None, peak_bytes=None)
+    refused = replace(
+        compiled(), status="refused", reason=because("does not fit"), compiled_program=None, peak_bytes=None
+    )
     assert [(f.name, f.shown(f.now), f.verdict) for f in compare_schedules(base, run(refused), 0.0)] == [
         ("fits", "no", "REGRESSED")
     ]

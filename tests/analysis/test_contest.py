@@ -24,6 +24,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.meshes import promising_plans
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 WORK = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=128, model="1b")
 CUT, WHOLE = "ring=16,tile=1024", "tensor=16,tile=1024"
@@ -33,7 +34,11 @@ FULL = "does not fit: needs 2.00 GiB more memory. Out of memory."
 def timed(scheme: str, tokens_k: int, seconds: float | None, on: str = CUT, **given: Any) -> Measurement:
     """On 16 devices, by clocks; without a time refused."""
     known = {"method": "simulated", "cost_source": {"source": "datasheet"}}
-    known |= {} if seconds else {"status": "refused", "reason": f"{tokens_k} heads cannot be divided over 3. Try 4."}
+    known |= (
+        {}
+        if seconds
+        else {"status": "refused", "reason": because(f"{tokens_k} heads cannot be divided over 3. Try 4.")}
+    )
     work = replace(WORK, seq_len=tokens_k * 2**10)
     plan = str(parse_plan(f"{scheme}/zigzag/splash@{on}"))
     m = Measurement(
@@ -128,7 +133,7 @@ def test_a_plan_that_does_not_cut_the_sequence_stands_for_no_scheme() -> None:
 
 
 def test_what_a_compiler_refuses_is_out_whatever_clocks_say_of_its_like() -> None:
-    refused = timed("ring", 256, None, WHOLE, method="compiled", reason=FULL)
+    refused = timed("ring", 256, None, WHOLE, method="compiled", reason=because(FULL))
     whole = [timed("ring", 256, 1.0, WHOLE), timed("all_gather", 256, 1.0, WHOLE), timed("all_gather", 16, 0.5, WHOLE)]
     whole.append(timed("memory_efficient", 256, 1.0, WHOLE))
     found = contest(*crossing(), *whole, refused)
@@ -150,7 +155,7 @@ def test_only_like_is_compared_with_like() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_it_fits_the_screen(width: int) -> None:
-    refused = timed("ring", 1, None, reason="a reason of many words, " * 20)
+    refused = timed("ring", 1, None, reason=because("a reason of many words, " * 20))
     screen = Console(width=width, file=io.StringIO())
     for part in by_length_tables([*crossing(), refused], width):
         screen.print(part)

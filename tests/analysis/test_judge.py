@@ -19,6 +19,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.statistics.intervals import median_interval
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, model="1b")
 CONTIGUOUS, STRIPED = "ring/contiguous/xla@ring=8,tile=512x512", "ring/striped/xla@ring=8,tile=512x512"
@@ -106,7 +107,7 @@ def test_two_samples_are_never_sure() -> None:
 
 @pytest.mark.parametrize("field", ["status", "reason"])
 def test_a_plan_without_a_time_fails_what_is_claimed_of_it(field: str) -> None:
-    lost = m(STRIPED, None, reason="it does not fit")
+    lost = m(STRIPED, None, reason=because("it does not fit"))
     if field == "status":
         lost = replace(lost, status="failed")
     for text in ("striped >= 1.3 x ring", "ring <= 9 x striped", "striped time < 9 s", "striped fits"):
@@ -117,7 +118,7 @@ def test_a_plan_without_a_time_fails_what_is_claimed_of_it(field: str) -> None:
 
 def test_of_several_tiles_and_meshes_the_fastest_counts() -> None:
     others = [m(CONTIGUOUS.replace("512x512", tile), seconds) for tile, seconds in (("256x256", 1.2), ("128x128", 3.0))]
-    refused = m(STRIPED.replace("512x512", "2048x2048"), None, reason="too large")
+    refused = m(STRIPED.replace("512x512", "2048x2048"), None, reason=because("too large"))
     found = judged("striped >= 1.2 x ring", *BOTH, *others, refused)
     assert found.verdict == "PASS" and len(found.findings) == 1
     assert found.findings[0].plan.endswith("ring/contiguous/xla@ring=8,tile=256x256")
@@ -277,7 +278,7 @@ def test_a_line_is_a_claim_or_bad_input(text: str) -> None:
 
 def test_a_time_that_a_stronger_method_refuses_does_not_count() -> None:
     tensor = "ring/striped/xla@ring=2,tensor=4,tile=512x512"
-    refused = m(tensor, None, method="compiled", reason="it does not fit")
+    refused = m(tensor, None, method="compiled", reason=because("it does not fit"))
     found = judged("striped >= 1.3 x ring", *BOTH, m(tensor, 0.1), refused)
     assert [each.value for each in found.findings] == [1.8]
     alone = judged("striped >= 1.3 x ring", BOTH[0], m(tensor, 0.1), refused)

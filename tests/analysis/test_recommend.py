@@ -39,6 +39,7 @@ from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
 COMPUTE = {"compute": 0.45, "communication": 0.02, "latency": 0.0, "memory": 0.01}
@@ -211,7 +212,12 @@ def test_one_plan_is_no_choice() -> None:
 
 def test_refusals_are_grouped_and_all_refused_is_no_recommendation() -> None:
     lost = [
-        replace(clocked("striped", 1.0, tile=tile), status="refused", reason="does not fit" + "!" * 300, median_s=None)
+        replace(
+            clocked("striped", 1.0, tile=tile),
+            status="refused",
+            reason=because("does not fit" + "!" * 300),
+            median_s=None,
+        )
         for tile in (512, 256)
     ]
     assert recommend(Run("one", "", "", {}, lost)) is None

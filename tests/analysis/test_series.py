@@ -23,6 +23,7 @@ from tests.reporters.test_report import FORWARD, made
 from tests.results.test_history import EVIL, night
 from tests.statistics.test_change_points import NOISE
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 BUNDLES = {"source": "bundles"}
 CHIP = [{"kind": "TPU v5p", "platform": "tpu", "count": 4}]
@@ -111,7 +112,7 @@ def test_an_environment_may_be_anything(strange: Any) -> None:
 
 def test_a_run_without_a_value_is_shown_and_no_level() -> None:
     members = measured((12, 0.5), (6, 0.6))
-    members.insert(12, replace(members[0], status="failed", reason="it died", median_s=None))
+    members.insert(12, replace(members[0], status="failed", reason=because("it died"), median_s=None))
     series = only(nights(*members))
     assert [change.at for change in series.changes] == [13]
     assert history_text.series_rows(series)[12][2] == "failed"

@@ -161,7 +161,7 @@ def test_a_bench_on_paper_writes_its_run_and_report(capsys) -> None:
 def test_json_is_alone_on_stdout(capsys) -> None:
     assert run(*ON_PAPER, "--seqlen", "64k", "--json") == 0
     shown = capsys.readouterr()
-    assert json.loads(shown.out)["schema"] == "stripectl.run/2"
+    assert json.loads(shown.out)["schema"] == "stripectl.run/3"
     assert "ring/striped" in shown.err
 
 

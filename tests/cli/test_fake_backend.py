@@ -11,7 +11,7 @@ from stripectl.cli import main
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.results.run import Run
-from stripectl.workers.hosts import LOST, HostLost
+from stripectl.workers.hosts import HostLost
 from tests.support.fake_backend import FakeBackends
 
 SMALL = ("--seqlen", "4k", "--heads", "4", "--head-dim", "64", "--tile", "128", "--pass", "forward", "--quiet")
@@ -82,7 +82,7 @@ def test_plans_of_all_later_lengths_are_refused_when_a_host_is_lost_and_resume_c
     kept = [m for m in made if m.status == "ok"]
     assert {(m.workload.seq_len, m.plan.layout) for m in kept} == {(4096, "contiguous"), (4096, "striped")}
     lost = [m for m in made if m.status == "refused"]
-    assert len(lost) == 6 and {m.reason for m in lost} == {f"{LOST} before this plan ran: host 1 is gone"}
+    assert len(lost) == 6 and {str(m.reason) for m in lost} == {"a host was lost before this plan ran: host 1 is gone"}
     use(monkeypatch)
     assert run(*asked, "--resume") == 0
     after = Run.load(Path("run")).measurements

@@ -38,6 +38,7 @@ from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
 from tests.support.plans import reference_plan, with_tile
+from tests.support.reasons import because
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for
@@ -237,7 +238,7 @@ def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compile
     assert found.workload.seq_len % length_step(plan, template.workload) == 0
     said = found.compiled_program.longest
     assert said and said.reason and said.refused == found.workload.seq_len + length_step(plan, template.workload)
-    assert "does not fit" in said.reason
+    assert "does not fit" in str(said.reason)
 
 
 def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
@@ -260,7 +261,7 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
                 target=read_target("v5e:2x2"),
                 method="compiled",
                 status="ok" if fits else "refused",
-                reason=None if fits else "does not fit",
+                reason=None if fits else because("does not fit"),
                 peak_bytes=10 + steps**power if fits else None,
                 hbm_bytes=10 + most**power,
             )
@@ -338,7 +339,7 @@ def test_the_compilers_words_on_memory(message: str, expected: tuple) -> None:
 def test_a_kernel_that_does_not_fit_into_a_core_is_refused_with_both_sizes(message: str) -> None:
     size = r"\d\d\.\d+ MiB"
     expected = rf"a kernel takes {size} of a core's memory, and libtpu \S+ gives it {size}\. Try a smaller --tile\."
-    assert re.fullmatch(expected, refusal(message, TOOLCHAINS["tpu"]))
+    assert re.fullmatch(expected, str(refusal(message, TOOLCHAINS["tpu"])))
 
 
 def bench(*arguments: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -471,7 +472,7 @@ def test_what_mosaic_will_not_compile_is_refused_with_another_kernel(compilers: 
     found = compile_case(
         case("ring/striped/splash@ring=8,tile=512", "v3:2x2", FORWARD), parse_target("v3:2x2"), compilers
     )
-    assert found.status == "refused" and found.reason and "Try --kernel xla" in found.reason
+    assert found.status == "refused" and "Try --kernel xla" in str(found.reason)
     usual = bench_cases(
         Request(workloads=[workload(FORWARD)], plans=[parse_plan("ring/striped")]),
         LocalTarget(parse_target("v3:2x2")),
@@ -492,13 +493,13 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
             target=read_target("v5e:2x2"),
             method="compiled",
             status=status,
-            reason="it crashed",
+            reason=because("it crashed"),
         )
 
     found = search_max_length(template, oracle)
     assert found.status == "ok" and found.workload.seq_len == 2 * length_step(plan, template.workload)
     assert found.compiled_program and found.compiled_program.longest
-    assert found.compiled_program.longest.reason == "it crashed"
+    assert found.compiled_program.longest.reason == because("it crashed")
 
 
 @pytest.mark.parametrize(("model", "status"), [("llama3-8b", "ok"), ("llama3.2-1b", "ok"), ("deepseek-v3", "refused")])

@@ -182,7 +182,7 @@ def test_parts_that_nothing_computes_yet_have_one_form() -> None:
     ],
 )
 def test_refusals_have_reasons(plan: str, why: str) -> None:
-    assert why in (why_unsupported(parse_plan(plan), WORK, "cpu", 8) or "")
+    assert why in str(why_unsupported(parse_plan(plan), WORK, "cpu", 8))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_refusals_have_reasons(plan: str, why: str) -> None:
 )
 def test_a_refusal_names_sizes_of_the_mesh_that_work(plan: str, changes: dict, follows: str) -> None:
     work, names = replace(WORK, **changes), follows.split("@")[1]
-    reason = why_unsupported(parse_plan(plan), work, "cpu", 8) or ""
+    reason = str(why_unsupported(parse_plan(plan), work, "cpu", 8))
     assert reason.endswith(f"Try {names}."), reason
     assert why_unsupported(parse_plan(follows), work, "cpu", 8) is None
 
@@ -244,22 +244,22 @@ def test_a_plan_of_softmax_layers_has_linear_ones_beside_them_and_its_tile_is_th
     assert str(parse_plan("all_gather@ring=4,parts=2").for_attention("softmax")) == "all_gather@ring=4,parts=2"
     sizes = {"hidden": 64, "feed_forward": 128, "layers": 4, "vocabulary": 256}
     hybrid = replace(WORK, passes="step", attention="LLLS", **sizes)
-    assert "no linear form" in (why_unsupported(parse_plan("rsa@ring=8"), hybrid, "cpu", 8) or "")
+    assert "no linear form" in str(why_unsupported(parse_plan("rsa@ring=8"), hybrid, "cpu", 8))
 
 
 def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
     sizes = {"hidden": 64, "feed_forward": 128, "layers": 4, "vocabulary": 256}
     hybrid = replace(WORK, passes="step", attention="LLLS", **sizes)
     assert why_unsupported(parse_plan("lasp2@ring=8"), hybrid, "cpu", 8) is None
-    assert "all_gather has no axis" in (
-        why_unsupported(parse_plan("ulysses/contiguous/chunked@ulysses=4,softmax=all_gather"), hybrid, "cpu", 8) or ""
+    assert "all_gather has no axis" in str(
+        why_unsupported(parse_plan("ulysses/contiguous/chunked@ulysses=4,softmax=all_gather"), hybrid, "cpu", 8)
     )
     for plan, hint in (("megatron_sp/contiguous/chunked", "megatron_sp"), ("lasp", "all_gather")):
         other = "ring" if plan != "lasp" else "megatron_sp"
-        reason = why_unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8)
-        assert reason and "shard hidden states differently" in reason and f"Try softmax={hint}." in reason
-    assert "Omit softmax=ring." in (
-        why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.with_attention("linear"), "cpu", 8) or ""
+        reason = str(why_unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8))
+        assert "shard hidden states differently" in reason and f"Try softmax={hint}." in reason
+    assert "Omit softmax=ring." in str(
+        why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.with_attention("linear"), "cpu", 8)
     )
 
 

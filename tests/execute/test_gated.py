@@ -351,7 +351,7 @@ def test_a_scan_crosses_the_links_between_on_a_torus(torus: bool, seconds: float
 def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
     asked = parse_plan(plan)
     reason = why_unsupported(asked, workload("gdn", asked, **change), "cpu", DEVICES)
-    assert reason and why in reason
+    assert why in str(reason)
 
 
 @pytest.mark.parametrize(

@@ -163,4 +163,4 @@ def test_the_published_rule(queries: int, seq_len: int, flops_per_s: float | Non
 )
 def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
     reason = why_refused(parse_plan(plan), asked(**{"queries": 1, "batch": 8} | change), "cpu", 8)
-    assert reason and why in reason
+    assert why in str(reason)

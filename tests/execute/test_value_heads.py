@@ -87,7 +87,7 @@ def test_bad_value_heads(given: dict, why: str) -> None:
 def test_cudnn_says_what_it_lacks() -> None:
     work = Workload(seq_len=4096, heads=4, kv_heads=4, head_dim=96, v_head_dim=64)
     reason = kernels["cudnn"].why_unsupported(work, parse_plan("ring/striped/cudnn@ring=4"), "gpu", (9, 0))
-    assert reason == (
+    assert str(reason) == (
         "cudnn takes value heads as large as key heads, or value heads of 128 and keys of 192 on a GPU of compute "
         "capability 9.0, not heads of size 96 with values of size 64. Try --kernel xla."
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from stripectl.core.reason import ReasonKind
 from stripectl.results.run import Run
-from stripectl.workers.hosts import LOST
 from tests.support.fault_times import BY_RAY, Record, timed
 from tests.support.hosts import BENCH, OTHER_PROGRAM, OTHER_VERSION, ends, is_worker, long_run, sampling
 from tests.support.network import NAMESPACES, Network
@@ -55,7 +55,7 @@ def keeps_its_results(folder: Path) -> Run:
     run = Run.load(folder / "run")
     assert all(m.samples_s for m in run.measurements if m.status == "ok")
     lost = [m for m in run.measurements if m.status != "ok"]
-    assert lost and all(str(m.reason).startswith(LOST) for m in lost), run.measurements
+    assert lost and all(m.reason and m.reason.kind == ReasonKind.HOST_LOST for m in lost), run.measurements
     return run
 
 

@@ -116,7 +116,7 @@ def test_a_chunk_on_the_diagonal_counts_once() -> None:
 def test_refusals_have_reasons(kind: str, text: str, change: dict, why: str | None) -> None:
     plan = planned(text)
     reason = why_unsupported(plan, workload(plan, seq_len=1024, **change), kind)
-    assert (reason is None) if why is None else (reason and why in reason)
+    assert (reason is None) if why is None else (why in str(reason))
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_an_inverse_is_exact_where_all_keys_are_equal(rows: int) -> None:
 def test_refusals_have_reasons(kind: str, tile: str, why: str | None) -> None:
     plan = parse_plan(f"lasp/contiguous/pallas_gated@ring=2,tile={tile}")
     reason = why_unsupported(plan, workload("gdn", plan, seq_len=1024), kind)
-    assert (reason is None) if why is None else (reason and why in reason)
+    assert (reason is None) if why is None else (why in str(reason))
 
 
 @pytest.mark.parametrize(("rows", "chunk"), [(4096, 128), (40, 48), (8, 16)])

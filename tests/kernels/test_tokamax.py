@@ -25,7 +25,7 @@ from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
 
 MISSING = kernels["tokamax"].why_missing()
-installed = pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
+installed = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 WORK = Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64)
 CASES = [
     case
@@ -107,8 +107,8 @@ def test_a_library_that_cannot_run_has_a_reason_and_a_command(
     if why is None:
         assert reason is None
     else:
-        assert reason and reason.startswith(why)
-        assert reason.endswith(f" pip install 'stripectl[tokamax]', or --kernel {other}.")
+        assert str(reason).startswith(why)
+        assert str(reason).endswith(f" pip install 'stripectl[tokamax]', or --kernel {other}.")
 
 
 def test_other_hardware_and_long_lists_are_refused() -> None:
@@ -134,7 +134,7 @@ def test_a_tile_that_does_not_fit_into_a_core_is_refused_with_both_sizes(monkeyp
     tpu7x = Hardware.load("tpu7x")
     plan = parse_plan("memory_efficient/contiguous/tokamax@tile=512x512,backward=2048x2048x512")
     long = Workload(seq_len=2**13, heads=32, kv_heads=8, head_dim=256, passes="forward-backward")
-    reason = why_tile_exceeds_core(plan, long, tpu7x, {}) or ""
+    reason = str(why_tile_exceeds_core(plan, long, tpu7x, {}))
     assert "backward tile 2048x2048x512 of tokamax takes 38.4 MiB of a core's memory" in reason and "32.0 MiB" in reason
     assert f"Try backward=2048x1024x512 or --xla-flag {VMEM_FLAG}=39936 or --kernel pallas_tpu." in reason
     assert why_tile_exceeds_core(plan, replace(long, seq_len=2**12), tpu7x, {}) is None
@@ -149,7 +149,7 @@ def test_a_default_tile_that_does_not_fit_into_a_core_is_refused() -> None:
     work = Workload(seq_len=2**16, heads=8, kv_heads=2, head_dim=256, passes="forward-backward")
     place, plan = LocalTarget(parse_target("v5e:2x2")), parse_plan("ring/contiguous/tokamax@ring=4")
     case = make_case(work, plan, {}, place, "simulated")
-    assert case.status == "refused" and "the backward tile 1024x1024 of tokamax takes" in (case.reason or "")
+    assert case.status == "refused" and "the backward tile 1024x1024 of tokamax takes" in str(case.reason)
 
 
 @pytest.mark.parametrize(("rows", "sides"), [(16384, {1024, 2048}), (18900, {1024, 1920, 2048})])

@@ -15,6 +15,7 @@ from stripectl.reporters.profile_text import cause_lines, hop_cells, opening, pr
 from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.results.profile import Profile
 from stripectl.results.records import read_record
+from tests.support.reasons import because
 
 FIGURES = {"step_s": 2.0, "compute_s": 1.0, "hidden_s": 0.5, "exposed_s": 0.5, "skew_s": 0.25, "idle_s": 0.0}
 DEVICES = [{"name": "TPU:0", **FIGURES, "ratio": 0.5}, {"name": "TPU:1", **FIGURES, "compute_s": 1.5, "ratio": 0.25}]
@@ -65,7 +66,7 @@ def test_the_share_is_of_the_device_that_computes_longest() -> None:
     assert profile_summary(profile(), None) == "25% of the communication hides on the device that computes longest"
     assert profile_summary(profile(), 0.875).endswith("(the compiled schedule predicts 88%)")
     assert profile_summary(profile(reason="no collective"), None) == "overlap n/a: no collective"
-    assert profile_summary(Profile(reason="it is empty"), 0.5) == "overlap n/a: it is empty"
+    assert profile_summary(Profile(reason=because("it is empty")), 0.5) == "overlap n/a: it is empty"
     assert profile_source(profile(), None) == "3 steps of jit_step"
     longest_s = max(device["step_s"] for device in DEVICES)
     assert (

@@ -28,6 +28,7 @@ from stripectl.reporters.ci import (
 )
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from tests.support.reasons import because
 
 RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.json.gz"))
 CPU = next(path for path in RUNS if path.name == "cpu.json.gz")
@@ -153,4 +154,4 @@ def test_what_has_no_time_is_left_out() -> None:
     m = Measurement(
         workload=work, plan=read_plan("ring/striped/xla@ring=8"), target=read_target("cpu:8"), method="simulated"
     )
-    assert timed_by_name([m, replace(m, status="failed", reason="no", median_s=1.0)]) == {}
+    assert timed_by_name([m, replace(m, status="failed", reason=because("no"), median_s=1.0)]) == {}

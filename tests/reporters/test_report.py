@@ -24,6 +24,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import utf8
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 LAYOUTS = ("contiguous", "striped", "zigzag")
 FORWARD = Workload(seq_len=512, heads=2, kv_heads=2, head_dim=64, dtype="float32")
@@ -91,7 +92,7 @@ def bench() -> Run:
         long[0], plan=read_plan("ring/contiguous/xla@tile=64x64"), target=read_target("cpu:1"), median_s=790.0, bytes={}
     )
     refused = replace(
-        long[0], plan=read_plan(plan_of("zigzag")), status="refused", reason="511 rows are odd", median_s=None
+        long[0], plan=read_plan(plan_of("zigzag")), status="refused", reason=because("511 rows are odd"), median_s=None
     )
     return run_of(
         *long, alone, *measured, *small, refused, warnings=["1.5 of 2 cores are busy"], versions={"jax": "0.10"}
@@ -398,7 +399,9 @@ def test_same_run_same_page(bench: Run, page_text: str) -> None:
 
 
 def test_nothing_timed_and_nothing_at_all() -> None:
-    failed = [replace(made(name, 1.0), status="failed", reason="worker died", median_s=None) for name in LAYOUTS]
+    failed = [
+        replace(made(name, 1.0), status="failed", reason=because("worker died"), median_s=None) for name in LAYOUTS
+    ]
     for run in (run_of(*failed), run_of()):
         assert page_context(run)["first"] is None
         page = Page(render(run))

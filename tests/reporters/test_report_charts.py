@@ -21,6 +21,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from tests.reporters.test_report import FORWARD, LONG, made, plan_of, run_of
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 GIB = 2**30
 BOTH = ("contiguous", "zigzag")
@@ -116,7 +117,7 @@ def test_tiles_stand_by_their_ratio_and_refused_ones_say_why() -> None:
             made("striped", time_s or 1.0, "compiled"), plan=read_plan(f"ring/striped/xla@ring=4,tile={tile}"), **given
         )
 
-    refused = tiled("128x128", None, status="refused", median_s=None, reason="too large")
+    refused = tiled("128x128", None, status="refused", median_s=None, reason=because("too large"))
     rough = tiled("32x64", 3.0, method="simulated", cost_source={"source": "one_block"})
     (chart,) = charts("tiles", tiled("64x64", 2.0), tiled("64x128", 1.0), refused, rough)
     cells = {(cell["down"], cell["across"]): cell for cell in chart["cells"]}
@@ -212,7 +213,7 @@ def test_an_all_to_all_between_nodes_crosses_the_network_from_every_device_to_ev
 
 def test_bars_are_those_of_the_strongest_method_first_without_what_it_refuses() -> None:
     fast, slow = made("striped", 0.1, "simulated"), made("zigzag", 9.0, "compiled")
-    refused = replace(made("striped", 1.0, "compiled"), status="refused", median_s=None, reason="does not fit")
+    refused = replace(made("striped", 1.0, "compiled"), status="refused", median_s=None, reason=because("does not fit"))
     (chart,) = charts("time", fast, slow, refused)
     assert [bar["method"] for bar in chart["bars"]] == ["compiled"]
     assert "zigzag" in chart["label"]

@@ -22,6 +22,7 @@ from tests.analysis.test_series import BUNDLES, measured
 from tests.cli.test_cli import run as stripectl
 from tests.reporters.test_report import FORWARD, LONG, Page, carried_by, check_harmless, made
 from tests.results.test_history import EVIL, night
+from tests.support.reasons import because
 
 
 def past() -> list[Run]:
@@ -89,7 +90,7 @@ def test_without_a_history_it_says_what_makes_one() -> None:
 
 def test_a_run_that_failed_leaves_a_cross() -> None:
     runs = past()
-    broken = replace(runs[5].measurements[0], status="failed", reason="it died", median_s=None)
+    broken = replace(runs[5].measurements[0], status="failed", reason=because("it died"), median_s=None)
     runs[5] = replace(runs[5], measurements=[broken])
     text = render(runs[-1], past=runs)
     assert "✕" in text

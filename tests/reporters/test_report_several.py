@@ -15,6 +15,7 @@ from stripectl.reporters.html.page import page_markdown, render, render_several
 from stripectl.reporters.html.side_by_side import side_by_side_context
 from stripectl.results.run import Run
 from tests.reporters.test_report import HOSTILE, LONG, Page, check_harmless, made, run_of
+from tests.support.reasons import because
 
 MARKUP = (
     *("a | b", "`` ` ``", "</details>", "@everyone #1 [x](javascript:y)", "```\nx"),
@@ -29,7 +30,7 @@ def two(**environment: object) -> list[Run]:
     first = run_of(made("contiguous", 0.8), made("striped", 0.6), made("zigzag", 0.5), versions={"jax": "0.10"})
     second = run_of(
         made("contiguous", 0.8),
-        replace(made("striped", 0.6), status="refused", median_s=None, reason="no"),
+        replace(made("striped", 0.6), status="refused", median_s=None, reason=because("no")),
         made("zigzag", 0.25),
         versions={"jax": "0.11"},
         **environment,
@@ -107,7 +108,7 @@ def test_markdown_has_the_verdict_and_the_numbers() -> None:
 def test_markdown_is_never_more_than_text(text: str) -> None:
     (run, _) = two()
     odd = [replace(m, workload=replace(m.workload, model=text), flags={text: text}) for m in run.measurements]
-    odd.append(replace(odd[0], status="refused", median_s=None, reason=text))
+    odd.append(replace(odd[0], status="refused", median_s=None, reason=because(text)))
     shown = page_markdown([replace(run, id=text, command=text, environment={"warnings": [text]}, measurements=odd)])
     lines = shown.splitlines()
     (folded,) = (line for line in lines if line.startswith("<details>"))

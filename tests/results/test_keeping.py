@@ -28,6 +28,7 @@ from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
 from stripectl.util.output import write_atomically
 from tests.cli.test_cli import ON_PAPER, run
+from tests.support.reasons import because
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 STRIPECTL = [sys.executable, "-m", "stripectl"]
@@ -218,7 +219,7 @@ BROKEN = {
     "truncated": (lambda text: text[: len(text) // 2], "is not JSON, or was cut short"),
     "empty": (lambda text: "", "is not JSON, or was cut short"),
     "garbage": (lambda text: "\x93 not a run", "is not JSON"),
-    "newer": (lambda text: text.replace("stripectl.run/2", "stripectl.run/3"), "newer than this stripectl"),
+    "newer": (lambda text: text.replace("stripectl.run/3", "stripectl.run/4"), "newer than this stripectl"),
     "other": (lambda text: '{"schema": "somebody.else/1"}', "is not a stripectl run"),
     "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot resume"),
     "a plan's samples": (
@@ -412,8 +413,8 @@ def test_samples_of_a_plan_that_failed_are_gone_on_from() -> None:
     from stripectl.measure.sampler import UNFINISHED
     from stripectl.runner.open_run import resume_from_samples
 
-    failed = replace(made(0, 1.0), status="failed", reason="process 1 was killed by SIGKILL", median_s=None)
+    failed = replace(made(0, 1.0), status="failed", reason=because("process 1 was killed by SIGKILL"), median_s=None)
     again = resume_from_samples(failed)
     assert (again.status, again.reason, again.samples_s) == ("ok", UNFINISHED, failed.samples_s)
     assert resume_from_samples(made(0, 1.0)) == made(0, 1.0)
-    assert signal.SIGKILL.name in (failed.reason or "")
+    assert signal.SIGKILL.name in str(failed.reason)

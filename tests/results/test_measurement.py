@@ -19,6 +19,7 @@ from stripectl.results.run import Run, newest_run
 from stripectl.statistics.intervals import median_interval, ratio_interval
 from stripectl.statistics.verdict import Verdict
 from tests.support.parts import with_parts
+from tests.support.reasons import because
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 
@@ -50,7 +51,7 @@ def run(*measurements: Measurement) -> Run:
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:
     failed = replace(
-        measured("zigzag", 1.0), status="failed", reason="because", samples_s=(), median_s=None, ci95_s=None
+        measured("zigzag", 1.0), status="failed", reason=because("because"), samples_s=(), median_s=None, ci95_s=None
     )
     before = run(measured("contiguous", 2.0), measured("striped", 1.0), failed)
     path = before.save(tmp_path)
@@ -63,9 +64,10 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
 
 def test_the_schema_of_a_measurement() -> None:
     content: dict[str, Any] = run(measured("striped", 1.0)).to_json()
-    assert content["schema"] == "stripectl.run/2"
+    assert content["schema"] == "stripectl.run/3"
     wanted = {
-        *("workload", "plan", "target", "method", "pass", "status", "reason", "samples_s", "median_s", "ci95_s"),
+        *("workload", "plan", "target", "method", "pass", "status", "reason", "kind", "advice"),
+        *("samples_s", "median_s", "ci95_s"),
         *("compile_s", "tokens_per_s", "flops", "tflops_per_s_per_device", "mfu", "speedup", "bound", "tiles", "bytes"),
         *("peak_bytes", "hbm_bytes", "overlap", "check", "cost_source"),
     }
@@ -79,7 +81,7 @@ def test_the_schema_of_a_measurement() -> None:
         ("", "cut short"),
         ('{"schema": "stripectl.run/1", "id":', "cut short"),
         ("[]", "not a stripectl run"),
-        ('{"schema": "stripectl.run/3"}', "newer than this stripectl"),
+        ('{"schema": "stripectl.run/4"}', "newer than this stripectl"),
         ('{"schema": "stripectl.run/1", "id": "x"}', "not a complete stripectl run"),
         ("[" * 100000, "cut short"),
     ],

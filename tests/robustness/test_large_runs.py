@@ -19,6 +19,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
 from tests.cli.test_cli import run
+from tests.support.reasons import because
 
 pytestmark = pytest.mark.faults
 COUNTS, SAMPLED = (10_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
@@ -43,7 +44,8 @@ def measurements(count: int) -> list[Measurement]:
         seconds = length / 2**14 * (1 + 0.37 * ((len(made) * 7919) % 1009) / 1009)
         sampled = method == "measured" and len(made) < 4 * SAMPLED
         samples_s = tuple(seconds * (1 + 0.01 * nth) for nth in range(5)) if sampled else ()
-        status: dict[str, Any] = {"status": "refused", "reason": "it does not fit"} if method == "refused" else {}
+        why = because("it does not fit")
+        status: dict[str, Any] = {"status": "refused", "reason": why} if method == "refused" else {}
         workload = Workload(seq_len=length, heads=4, kv_heads=4, head_dim=64, dtype="float32", passes=passes)
         m = Measurement(
             workload=workload,

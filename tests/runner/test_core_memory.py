@@ -8,6 +8,7 @@ import pytest
 
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.reason import Reason
 from stripectl.core.workload import Workload
 from stripectl.costs.core_memory import VMEM_FLAG, compiler_limit_bytes, limit_bytes, why_tile_exceeds_core
 from stripectl.hardware.profile import Hardware
@@ -44,15 +45,15 @@ def test_each_advice_of_a_refusal_makes_the_plan_fit(machine: str, kernel: str, 
         reason = why_tile_exceeds_core(plan, work, hardware, flags)
         if reason is None:
             break
-        option = re.search(r"Try (tile|backward)=(\S+?)[ .]", reason)
-        assert option and kernel in reason
+        option = re.search(r"Try (tile|backward)=(\S+?)[ .]", reason.advice)
+        assert option and kernel in reason.fact
         plan = replace(plan, **{option[1]: parse_plan(f"ring@tile={option[2]}").tile})
     assert why_tile_exceeds_core(plan, work, hardware, flags) is None
-    reason = why_tile_exceeds_core(plan_of(kernel, tile), work, hardware, {}) or ""
+    reason = str(why_tile_exceeds_core(plan_of(kernel, tile), work, hardware, {}))
     for limit in re.findall(rf"{VMEM_FLAG}=(\d+)", reason):
         assert why_tile_exceeds_core(plan_of(kernel, tile), work, hardware, {VMEM_FLAG: limit}) is None
     for other in re.findall(r"--kernel (\w+)", reason):
-        assert "forward tile" not in (why_tile_exceeds_core(plan_of(other, tile), work, hardware, {}) or "")
+        assert "forward tile" not in str(why_tile_exceeds_core(plan_of(other, tile), work, hardware, {}))
 
 
 def test_a_flag_raises_the_limit_of_kernels_that_set_none_up_to_the_memory_of_a_core() -> None:
@@ -65,7 +66,7 @@ def test_a_flag_raises_the_limit_of_kernels_that_set_none_up_to_the_memory_of_a_
     assert limit_bytes(kernels["splash"], Hardware.load("h100"), {}) is None
 
 
-def refusal(flags: Mapping[str, str], target: str = "tpu7x:2x2x1", head_dim: int = 128) -> str | None:
+def refusal(flags: Mapping[str, str], target: str = "tpu7x:2x2x1", head_dim: int = 128) -> Reason | None:
     """Why Google's own backward tile is not simulated."""
     work = Workload(seq_len=2**17, heads=64, kv_heads=8, head_dim=head_dim, passes="forward-backward")
     plan = parse_plan("ring/contiguous/tokamax@ring=8,tile=2048x2048")
@@ -73,7 +74,7 @@ def refusal(flags: Mapping[str, str], target: str = "tpu7x:2x2x1", head_dim: int
 
 
 def test_a_raised_limit_lets_a_larger_tile_be_simulated() -> None:
-    reason = refusal({}) or ""
+    reason = str(refusal({}))
     advised = re.search(rf"--xla-flag {VMEM_FLAG}=(\d+)", reason)
     assert advised and "the backward tile 2048x2048 of tokamax" in reason
     assert refusal({VMEM_FLAG: advised[1]}) is None
@@ -85,9 +86,9 @@ def test_the_longest_sequence_is_searched_with_a_tile_that_fits() -> None:
     request = Request(workloads=[work], plans=[plan_of("splash", "2048x2048")], find_max_length=True)
     flags: list[dict[str, str]] = [{}, {VMEM_FLAG: "25600"}]
     refused, ready = max_length_cases(replace(request, flags=flags, method="simulated"), place)
-    assert refused.reason and VMEM_FLAG in refused.reason and ready.is_ready
+    assert VMEM_FLAG in str(refused.reason) and ready.is_ready
 
 
 def test_a_limit_above_the_memory_of_a_core_is_not_advised() -> None:
-    reason = why_tile_exceeds_core(plan_of("splash", "4096x4096"), LONG, Hardware.load("v4"), {}) or ""
+    reason = str(why_tile_exceeds_core(plan_of("splash", "4096x4096"), LONG, Hardware.load("v4"), {}))
     assert "splash takes" in reason and VMEM_FLAG not in reason

@@ -13,6 +13,7 @@ from stripectl.core.capabilities import capabilities
 from stripectl.core.kernel import kernels
 from stripectl.core.method import MethodChoice
 from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_tables import machine_table
@@ -32,7 +33,12 @@ from tests.cli.test_cli import run
 from tests.support.fake_backend import FakeBackend
 
 KERNELS = {"tokamax": ("v5p:2x2x4", 16), "tokamax_gpu": ("h200:8", 8)}  # each with a target, and its devices
-REASON = "tokamax is not installed here, as this test claims. Try pip install 'stripectl[tokamax]'."
+WHY = Reason(
+    ReasonKind.NOT_INSTALLED,
+    "tokamax is not installed here, as this test claims",
+    "Try pip install 'stripectl[tokamax]'.",
+)
+REASON = str(WHY)
 WORK = Workload(seq_len=2**17, heads=32, kv_heads=8, head_dim=128)
 RUNNING: list[MethodChoice] = ["measured", "compiled"]
 
@@ -44,11 +50,12 @@ def kernel(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def missing(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_missing(kernel, REASON, monkeypatch)
+    set_missing(kernel, WHY, monkeypatch)
 
 
-def set_missing(kernel: str, reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"stripectl.kernels.{kernel}.why_no_tokamax", lambda other: reason)
+def set_missing(kernel: str, reason: Reason | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    why = (reason.fact, reason.advice) if reason else None
+    monkeypatch.setattr(f"stripectl.kernels.{kernel}.why_no_tokamax", lambda other: why)
 
 
 def plan_of(kernel: str) -> Plan:
@@ -77,7 +84,7 @@ def test_a_simulation_is_the_same_without_the_library(
         "128k",
     ]
     found = []
-    for name, reason in (("with", None), ("without", REASON)):
+    for name, reason in (("with", None), ("without", WHY)):
         set_missing(kernel, reason, monkeypatch)
         assert run("bench", *words, "--method", "simulated", "--output", str(tmp_path / name)) == 0
         content = json.loads((tmp_path / name / "run.json").read_text())
@@ -96,7 +103,7 @@ def test_methods_that_run_kernels_name_the_package(missing: None, kernel: str, m
     other = {"tokamax": "pallas_tpu", "tokamax_gpu": "cudnn"}[kernel]
     both = [plan_of(kernel), replace(plan_of(kernel), kernel=other)]
     cases = bench_cases(replace(request, plans=both), place_of(kernel))
-    assert [(case.status, case.reason) for case in cases] == [("refused", REASON), ("ready", None)]
+    assert [(case.status, case.reason) for case in cases] == [("refused", WHY), ("ready", None)]
 
 
 def test_the_command_ends_with_the_exit_code_of_missing_components(
@@ -131,12 +138,12 @@ def test_searches_ask_as_well(missing: None, kernel: str, method: MethodChoice, 
     asked = case_of(WORK, plan_of(kernel), {}, place, request.case_method)
     tiles = forward_cases(TileSearch.of(options, "race"), asked, place)
     assert any(case.is_ready for case in tiles) == ready
-    assert ready or [case.reason for case in tiles] == [REASON]
+    assert ready or [case.reason for case in tiles] == [WHY]
 
 
 def test_lists_say_that_it_is_missing_and_its_capabilities(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
-    for reason in (None, REASON):
+    for reason in (None, WHY):
         set_missing(kernel, reason, monkeypatch)
         found.append(capabilities(schemes["ring"]))
         assert (("", REASON) in listed_rows("kernels")) == (reason is not None)

@@ -17,6 +17,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
 from stripectl.runner.meshes import MAX_FULL_ROWS, notable_plans
+from tests.support.reasons import because
 
 ASKED = ["bench", "--target", "v5p:4x4x4", "--method", "simulated", "--pass", "forward", "--seqlen", "512k"]
 ASKED += ["--model", "llama3-8b", "--kernel", "pallas_tpu", "--scheme", "ring,all_gather,ulysses,usp"]
@@ -59,7 +60,7 @@ def test_the_rows_of_a_run_hold_the_notable_plans_with_the_figures_of_the_table(
     assert [str(m.plan) for m in sorted(wide, key=lambda m: m.median_s or 0.0)][:20] == list(search.plans[:20])
     best = {scheme: next(table) for scheme, table in itertools.groupby(sorted(search.plans), lambda p: p.split("/")[0])}
     assert best.keys() == {m.plan.scheme for m in wide}
-    reasons = {m.reason for m in run.measurements if m.status == "refused"}
+    reasons = {str(m.reason) for m in run.measurements if m.status == "refused"}
     assert reasons == set(search.refused)
 
 
@@ -104,7 +105,7 @@ def measurement(plan: str, seconds: float | None, reason: str | None = None) -> 
         method="simulated",
         median_s=seconds,
         status=status,
-        reason=reason,
+        reason=because(reason) if reason else None,
     )
 
 
@@ -114,7 +115,10 @@ def test_notable_are_the_fastest_of_all_and_of_each_scheme_and_a_plan_for_each_r
     refused = [measurement(f"usp@ring={n}", None, f"{n} heads cannot be divided") for n in (3, 5)]
     kept = notable_plans([*other, *fast, *refused, measurement("tree@ring=4", None, "it is for inference")])
     assert [m.plan for m in kept[1:21]] == [m.plan for m in fast[:20]]
-    assert kept[0] is other[0] and [m.reason for m in kept[21:]] == ["3 heads cannot be divided", "it is for inference"]
+    assert kept[0] is other[0] and [str(m.reason) for m in kept[21:]] == [
+        "3 heads cannot be divided",
+        "it is for inference",
+    ]
 
 
 @pytest.mark.parametrize(

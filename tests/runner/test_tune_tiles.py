@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_refused_with_the_reason() -> None:
     place = LocalTarget(parse_target("v5p:8", None))
     work = Workload(seq_len=2**14, heads=2, kv_heads=2, head_dim=128)
     cases = forward_cases(TileSearch(), simulated_case(work, parse_plan("ring/striped/splash@ring=8"), place), place)
-    refused = {str(case.plan): case.reason or "" for case in cases if case.status == "refused"}
+    refused = {str(case.plan): str(case.reason) for case in cases if case.status == "refused"}
     reasons = {plan.partition("tile=")[2]: reason for plan, reason in refused.items()}
     assert reasons.keys() == {"2048x1024", "2048x2048", "2048x4096"}
     assert "larger than the 2048 rows of a shard" in reasons["2048x4096"]
@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_refused_with_the_reason() -> None:
     (alone,) = forward_cases(
         TileSearch(), simulated_case(work, parse_plan("ring/striped/splash@ring=16"), place), place
     )
-    assert alone.status == "refused" and "needs 16 devices" in (alone.reason or "")
+    assert alone.status == "refused" and "needs 16 devices" in str(alone.reason)
 
 
 def test_a_search_on_paper_keeps_all_and_shows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_a_search_on_paper_keeps_all_and_shows_the_best(capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     found = Run.load(Path("first")).measurements
     assert {m.method for m in found} == {"simulated"} and len(found) == 52
-    refused = [m.reason or "" for m in found if m.status == "refused"]
+    refused = [str(m.reason) for m in found if m.status == "refused"]
     assert len(refused) == 6 and sum("of a core's memory" in reason for reason in refused) == 4
     assert sum(line.startswith("ring/striped/splash@") for line in shown.splitlines()) <= 2 * (11 + 1)
     assert "13 more in run.json" in shown and "refused: ring/striped/splash@" in shown

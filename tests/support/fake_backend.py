@@ -17,6 +17,7 @@ from stripectl.runner.request import Request
 from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster, HostLost
+from tests.support.reasons import because
 
 SLOWDOWN = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
 SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
@@ -54,7 +55,7 @@ class FakeBackend:
         """The case before it runs, or refused."""
         made = Measurement.of(case, self.method)
         if case.is_ready and self.refuses and self.refuses in str(case.plan):
-            return replace(made, status="refused", reason="the fake backend refuses it")
+            return replace(made, status="refused", reason=because("the fake backend refuses it"))
         return made
 
     def may_interrupt(self, case: Case) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from stripectl.core.layout import Tile
 from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan
+from stripectl.core.reason import Reason
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
@@ -24,7 +25,7 @@ def tiles_for(plan: Plan, workload: Workload, kind: str) -> list[Tile]:
     return default_tiles.tiles_for(plan, workload, BARE[kind])
 
 
-def why_refused(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
+def why_refused(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> Reason | None:
     """Why the plan cannot compute the workload on hardware of this kind, with default layout and kernels where it
     names none."""
     return why_unsupported(defaults.with_names(plan, workload, BARE[kind]), workload, kind, devices)

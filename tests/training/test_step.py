@@ -46,6 +46,7 @@ from stripectl.simulate.training_step import (
 from stripectl.training.step import make_training
 from tests.compile.test_compile import needs, silent
 from tests.execute.test_counts import transfers
+from tests.support.reasons import because
 
 SIZES = {"hidden": 256, "feed_forward": 512, "layers": 2, "vocabulary": 512}
 PLAN = "ring/striped/xla@ring=2,tensor=2,tile=256,chunk=512"
@@ -195,7 +196,7 @@ def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
     request = Request(workloads=[step(seq_len=2**26)], plans=[parse_plan("ring/striped/xla@ring=2,tile=2048")])
     with CompilerPool(silent, cached=False) as compilers:
         found = compile_case(bench_cases(request, LocalTarget(target))[0], target, compilers)
-    assert found.status == "refused" and "does not fit" in (found.reason or "")
+    assert found.status == "refused" and "does not fit" in str(found.reason)
     assert (found.peak_bytes or 0) > (found.hbm_bytes or 0)
 
 
@@ -238,7 +239,7 @@ def test_a_models_step_follows_from_few_layers() -> None:
     assert whole.step_parts == pytest.approx({"layers": 11.0, "the rest": 0.6})
     slow = from_fewer_layers(case, [replace(less, samples_s=(0.1,)), more])
     assert slow.step_parts == {"layers": slow.median_s, "the rest": 0.0}
-    failed = from_fewer_layers(case, [less, replace(more, status="failed", reason="no")])
+    failed = from_fewer_layers(case, [less, replace(more, status="failed", reason=because("no"))])
     assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
     disturbed = from_fewer_layers(case, [replace(less, samples_s=(1.0, 9.0, 1.1)), more])
     assert disturbed.status == "ok" and disturbed.samples_s == pytest.approx((11.5, 11.6))
@@ -311,7 +312,7 @@ def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, ca
         (("ring", 2), ("tensor", 4)),
         (("tensor", 8),),
     }
-    assert refused and all("a batch of" in (m.reason or "") for m in refused)
+    assert refused and all("a batch of" in str(m.reason) for m in refused)
 
 
 @pytest.mark.parametrize(

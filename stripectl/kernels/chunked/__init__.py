@@ -10,6 +10,7 @@ import numpy as np
 from stripectl.core.kernel import Kernel, why_not_one_document
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, layouts
 from stripectl.core.mask_tiles import TileCount, column_tiles, row_tiles
+from stripectl.core.reason import Reason
 
 
 def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
@@ -37,13 +38,19 @@ def why_unsupported(workload, plan, kind, *_):
     if reason := why_not_one_document("chunked", workload):
         return reason
     if window.left is not None:
-        return f"linear attention has no {workload.mask} window: a state cannot forget a key. Try --mask causal."
+        return Reason.unsupported(
+            f"linear attention has no {workload.mask} window: a state cannot forget a key", "Try --mask causal."
+        )
     if workload.rates is None or not workload.rates.any():
         return None
     if window.sees_future:
-        return "a decay counts the tokens back to a key, but a full mask also looks ahead. Try --decay 1."
+        return Reason.unsupported(
+            "a decay counts the tokens back to a key, but a full mask also looks ahead", "Try --decay 1."
+        )
     if layouts[plan.layout].step(plan.shards) > 1:
-        return f"a decay needs adjacent tokens, but {plan.layout} spreads them. Try --layout contiguous or --decay 1."
+        return Reason.unsupported(
+            f"a decay needs adjacent tokens, but {plan.layout} spreads them", "Try --layout contiguous or --decay 1."
+        )
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from stripectl.core.kernel import Capability, Kernel
 from stripectl.core.layout import Tile
+from stripectl.core.reason import Reason
 
 # Assumptions of a time from a datasheet, because the library does not publish its tiles: the tiles of FlashAttention-2
 # (arXiv:2307.08691, section 3.3), and, of a GPU's hundred multiprocessors with a row of tiles each, the number that
@@ -23,7 +24,7 @@ HOPPER, BLACKWELL = (9, 0), (10, 0)
 OF_TWO_SIZES = (192, 128)  # heads of queries and keys, and of values, in DeepSeek's models: the only pair of two sizes
 
 
-def why_heads_unsupported(workload: Any, capability: Capability | None) -> str | None:
+def why_heads_unsupported(workload: Any, capability: Capability | None) -> Reason | None:
     """Why the library cannot compute heads of these sizes. A GPU that is not known may have any capability."""
     keys, values, known = workload.head_dim, workload.value_dim, capability or HOPPER
     most = MAX_HEAD_DIM if known >= HOPPER else MAX_HEAD_DIM_BEFORE_HOPPER
@@ -41,24 +42,25 @@ def why_heads_unsupported(workload: Any, capability: Capability | None) -> str |
     ):
         takes = f"head sizes up to {MAX_BACKWARD_HEAD_DIM_ON_BLACKWELL}, or {MAX_HEAD_DIM}, in the backward pass"
     sizes = f"size {keys}" if keys == values else f"size {keys} with values of size {values}"
-    return f"cudnn takes {takes}{gpu}, not heads of {sizes}. Try --kernel xla." if takes else None
+    return Reason.unsupported(f"cudnn takes {takes}{gpu}, not heads of {sizes}", "Try --kernel xla.") if takes else None
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> Reason | None:
     if kind != "gpu":
-        return "cudnn runs on GPUs. Try --kernel xla."
+        return Reason.unsupported("cudnn runs on GPUs", "Try --kernel xla.")
     if workload.dtype != "bfloat16":
-        return f"cudnn does not compute {workload.dtype}. Try --dtype bfloat16, or --kernel xla."
+        return Reason.unsupported(f"cudnn does not compute {workload.dtype}", "Try --dtype bfloat16, or --kernel xla.")
     if reason := why_heads_unsupported(workload, capability):
         return reason
     if workload.window.left is not None:
-        return "cudnn has causal and full masks, but no windows. Try --kernel xla."
+        return Reason.unsupported("cudnn has causal and full masks, but no windows", "Try --kernel xla.")
     if workload.documents is not None:
-        return "cudnn has masks for whole sequences, but not for documents. Try --kernel xla."
+        return Reason.unsupported("cudnn has masks for whole sequences, but not for documents", "Try --kernel xla.")
     if workload.query_len is not None and workload.query_len > 1 and workload.mask != "full" and plan.shards > 1:
-        return (
+        return Reason.unsupported(
             f"cudnn computes {workload.query_len} queries behind a cached prefix only where one shard holds all keys, "
-            f"not {plan.shards} shards. Try --mesh ring=1, or --kernel xla."
+            f"not {plan.shards} shards",
+            "Try --mesh ring=1, or --kernel xla.",
         )
     return None
 

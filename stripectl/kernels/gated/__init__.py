@@ -10,6 +10,7 @@ import numpy as np
 from stripectl.core.kernel import Kernel, why_not_one_document
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount
+from stripectl.core.reason import Reason
 
 
 def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
@@ -28,12 +29,14 @@ def why_unsupported(workload, plan, kind, *_):
     if reason := why_not_one_document("gated", workload):
         return reason
     if workload.mask != "causal":
-        return f"a recurrence reads tokens in order, so it has no {workload.mask} mask. Try --mask causal."
+        return Reason.unsupported(
+            f"a recurrence reads tokens in order, so it has no {workload.mask} mask", "Try --mask causal."
+        )
     if workload.recurrence == "decay":
-        return "gated computes recurrences. Try --kernel chunked, or add --recurrence gdn."
+        return Reason.unsupported("gated computes recurrences", "Try --kernel chunked, or add --recurrence gdn.")
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):
         if tile and tile.block_q != tile.block_kv:
-            return f"a chunk has as many queries as keys. Try {option}={tile.block_kv}."
+            return Reason.unsupported("a chunk has as many queries as keys", f"Try {option}={tile.block_kv}.")
     return None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from stripectl.core.kernel import Kernel, PallasKernel
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount
+from stripectl.core.reason import Reason
 from stripectl.kernels.chunked import why_unsupported as why_not_chunked
 
 DEFAULT = Tile(128, 128)
@@ -44,14 +45,16 @@ def count_square_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, whole)
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
     if kind != "tpu":
-        return "pallas_chunked runs on TPUs. Try --kernel chunked."
+        return Reason.unsupported("pallas_chunked runs on TPUs", "Try --kernel chunked.")
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):
         if tile and tile.block_q != tile.block_kv:
-            return f"a chunk has as many queries as keys. Try {option}={tile.block_kv}."
+            return Reason.unsupported("a chunk has as many queries as keys", f"Try {option}={tile.block_kv}.")
         if tile and tile.block_kv > MAX_ROWS:
-            return f"pallas_chunked needs chunks of at most {MAX_ROWS} rows. Try {option}={MAX_ROWS}."
+            return Reason.unsupported(
+                f"pallas_chunked needs chunks of at most {MAX_ROWS} rows", f"Try {option}={MAX_ROWS}."
+            )
     return why_not_chunked(workload, plan, kind)
 
 

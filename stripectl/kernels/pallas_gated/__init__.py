@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from stripectl.core.kernel import Kernel, PallasKernel
 from stripectl.core.layout import Tile
+from stripectl.core.reason import Reason
 from stripectl.kernels.gated import count_chunks
 from stripectl.kernels.gated import why_unsupported as why_not_gated
 
@@ -14,13 +15,13 @@ DEFAULT = Tile(128, 128)  # and the largest: a chunk's rows are unrolled
 SUBLANES = 16  # rows of a register of bfloat16
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
     if kind != "tpu":
-        return "pallas_gated runs on TPUs. Try --kernel gated."
+        return Reason.unsupported("pallas_gated runs on TPUs", "Try --kernel gated.")
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):
         if tile and (tile.block_kv % SUBLANES or tile.block_kv > DEFAULT.block_kv):
             most = f"at most {DEFAULT.block_kv} rows, in multiples of {SUBLANES}"
-            return f"pallas_gated needs chunks of {most}. Try {option}={SUBLANES}."
+            return Reason.unsupported(f"pallas_gated needs chunks of {most}", f"Try {option}={SUBLANES}.")
     return why_not_gated(workload, plan, kind)
 
 

@@ -7,12 +7,15 @@ loop still copies its carry; with unroll=2 it copies nothing.
 from dataclasses import replace
 from typing import Any
 
+from stripectl.core.reason import Reason
 from stripectl.kernels import pallas_tpu
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
     if plan.scheme != "ring":
-        return f"pallas_ring sends the hops of scheme ring, not of {plan.scheme}. Try --kernel pallas_tpu."
+        return Reason.unsupported(
+            f"pallas_ring sends the hops of scheme ring, not of {plan.scheme}", "Try --kernel pallas_tpu."
+        )
     return pallas_tpu.why_unsupported("pallas_ring", workload, plan, kind)
 
 

@@ -16,15 +16,16 @@ from stripectl.core.kernel import (
     why_unsupported_by_pallas,
 )
 from stripectl.core.layout import Tile
+from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size, vmem_bytes
 
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
     if kind == "tpu" and workload.window.left is not None:
-        return "splash has causal and full masks, but no windows. Try --kernel pallas_tpu."
+        return Reason.unsupported("splash has causal and full masks, but no windows", "Try --kernel pallas_tpu.")
     if reason := why_unsupported_by_pallas("splash", workload, kind):
         return reason
     rows = sequence_sharding(workload, plan).key_piece
@@ -32,9 +33,10 @@ def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     unmasked = workload.window.sees_future and not any(rows % tile.block_kv for tile in tiles)
     if kind != "tpu" or unmasked or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
         return None
-    return (
+    return Reason.unsupported(
         f"splash lists every tile of a piece of {rows:,} rows, and this list needs more than the 1 MiB of scalar "
-        "memory. Try larger tiles, more devices on the ring, or --kernel pallas_tpu."
+        "memory",
+        "Try larger tiles, more devices on the ring, or --kernel pallas_tpu.",
     )
 
 

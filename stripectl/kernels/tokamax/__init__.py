@@ -19,6 +19,7 @@ from stripectl.core.kernel import (
     why_unsupported_by_pallas,
 )
 from stripectl.core.layout import Tile
+from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.kernels.tokamax.tile_memory import dq_sums, vmem_bytes
 
@@ -30,18 +31,19 @@ MIN_DEFAULT_ROWS = 512
 SEARCHED_SIDES = 1024, 2048  # as tokamax's own sweep has them: one tile of 4096 compiles for more than 15 minutes
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
     if reason := why_unsupported_by_pallas("tokamax", workload, kind):
         return reason
     if workload.window.left is not None:
-        return "tokamax has causal and full masks here, but no windows. Try --kernel pallas_tpu."
+        return Reason.unsupported("tokamax has causal and full masks here, but no windows", "Try --kernel pallas_tpu.")
     rows = sequence_sharding(workload, plan).key_piece
     tiles = [tile for tile in (plan.tile or DEFAULT, plan.backward) if tile]
     if max(-(-rows // tile.block_q) * -(-rows // tile.block_kv) for tile in tiles) * LISTED_BYTES <= SCALAR_BYTES:
         return None
-    return (
+    return Reason.unsupported(
         f"tokamax lists every tile of a piece of {rows:,} rows, and this list needs more than the 1 MiB of scalar "
-        "memory. Try larger tiles, more devices on the ring, or --kernel pallas_tpu."
+        "memory",
+        "Try larger tiles, more devices on the ring, or --kernel pallas_tpu.",
     )
 
 
@@ -61,7 +63,7 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULT,
     why_unsupported=why_unsupported,
-    why_missing=lambda: why_no_tokamax("pallas_tpu"),
+    why_missing=lambda: Reason.not_installed(why_no_tokamax("pallas_tpu")),
     keys_at_once=lambda tile: (tile.block_kv,),
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,

@@ -8,26 +8,33 @@ from typing import Any
 
 from stripectl.compat import why_no_tokamax
 from stripectl.core.kernel import Capability, Kernel, why_not_whole_sequences
+from stripectl.core.reason import Reason
 from stripectl.kernels.cudnn import COUNTED, SHARING
 
 HOPPER, HEAD_UNIT, MAX_HEAD_DIM = 9, 16, 256
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> Reason | None:
     if kind != "gpu":
-        return "tokamax_gpu runs on GPUs. Try --kernel tokamax on TPUs, or --kernel xla."
+        return Reason.unsupported("tokamax_gpu runs on GPUs", "Try --kernel tokamax on TPUs, or --kernel xla.")
     if capability is not None and capability[0] != HOPPER:
         found = ".".join(map(str, capability))
-        return f"tokamax_gpu runs on Hopper GPUs (compute capability 9.0), not on {found}. Try --kernel cudnn."
+        return Reason.unsupported(
+            f"tokamax_gpu runs on Hopper GPUs (compute capability 9.0), not on {found}", "Try --kernel cudnn."
+        )
     if workload.dtype != "bfloat16":
-        return f"tokamax_gpu does not compute {workload.dtype}. Try --dtype bfloat16, or --kernel xla."
+        return Reason.unsupported(
+            f"tokamax_gpu does not compute {workload.dtype}", "Try --dtype bfloat16, or --kernel xla."
+        )
     heads = {workload.head_dim, workload.value_dim}
     if any(size % HEAD_UNIT or size > MAX_HEAD_DIM for size in heads):
         sizes = " and ".join(map(str, sorted(heads)))
         need = f"multiples of {HEAD_UNIT}, up to {MAX_HEAD_DIM}"
-        return f"tokamax_gpu takes head sizes that are {need}, not heads of size {sizes}. Try --kernel xla."
+        return Reason.unsupported(
+            f"tokamax_gpu takes head sizes that are {need}, not heads of size {sizes}", "Try --kernel xla."
+        )
     if workload.window.left is not None:
-        return "tokamax_gpu has causal and full masks here, but no windows. Try --kernel xla."
+        return Reason.unsupported("tokamax_gpu has causal and full masks here, but no windows", "Try --kernel xla.")
     return why_not_whole_sequences("tokamax_gpu", workload)
 
 
@@ -37,7 +44,7 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: COUNTED,
     why_unsupported=why_unsupported,
-    why_missing=lambda: why_no_tokamax("cudnn"),
+    why_missing=lambda: Reason.not_installed(why_no_tokamax("cudnn")),
     counting_tile=COUNTED,
     rows_per_fetch=SHARING,
     # Outputs merge in float32; backward, an output is built so that the library computes the given delta. Rows come

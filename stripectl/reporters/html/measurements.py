@@ -111,7 +111,7 @@ def _row(m: Measurement, plan: str, at: str | None) -> MeasurementRow:
         "target": str(m.target),
         "method": m.method,
         "status": m.status,
-        "reason": m.reason or "no reason was given",
+        "reason": str(m.reason or "no reason was given"),
         "plans": [],
         "unnamed": 0,
         "cells": [],
@@ -192,5 +192,5 @@ def _figures(m: Measurement) -> list[tuple[str, str]]:
     if m.compile_s is not None:
         found.append(("compiled in", duration(m.compile_s)))
     if m.status != "ok":
-        found.append((m.status, m.reason or "no reason was given"))
+        found.append((m.status, str(m.reason or "no reason was given")))
     return found

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TypedDict
 
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.profiling.timeline import BINS, KINDS, by_kind, merge_moments, moments
 from stripectl.reporters import profile_text
 from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartRow, ChartTable, MoreTable, chart, chart_table
@@ -29,7 +30,7 @@ MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow scree
 MAX_LANES = 16  # devices that are drawn; of more, every k-th
 MIN_LABELLED_SHARE = 0.01  # of a step: an exposed part that gets a label
 MAX_SEGMENTS = 100  # of a step that is printed as a table
-NO_PROFILE = Profile(reason="no profile was captured")
+NO_PROFILE = Profile(reason=Reason(ReasonKind.NO_PROFILE, "no profile was captured"))
 
 
 class ProfileContent(TypedDict):

@@ -116,7 +116,7 @@ def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> Chart
         "ratio": f"{about}{ratio:.2f}x" if ratio else NOTHING,
         "first": f"{about}{ratio:.2f}x" if ratio else "✕",
         "second": duration(m.median_s) if ratio else m.status,
-        "reason": "" if ratio else m.reason or "no reason was given",
+        "reason": "" if ratio else str(m.reason or "no reason was given"),
         "fullness": fullness(ratio, wins, SATURATED_RATIO),
         "tip": tip(f"{tile}: " + (f"{with_interval(m.median_s, m.ci95_s)}, {m.method}" if ratio else m.status)),
         "wins": wins,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.costs.default_tiles import tiles_for
 from stripectl.costs.keys_at_once import with_third_sides
 from stripectl.errors import BadInput
@@ -102,10 +103,11 @@ def tile_of_sweep(case: Case, place: LocalTarget, passes: str) -> KnownTile | No
     return KnownTile(tile, found.source) if tried.is_ready else None
 
 
-def why_not_run(prior_s: Sequence[float | None], index: int) -> str:
+def why_not_run(prior_s: Sequence[float | None], index: int) -> Reason:
     """Why a search did not run a candidate, from the priors of all candidates."""
     own, best = prior_s[index], min((known for known in prior_s if known is not None), default=None)
     worse = own / best if own and best else 1.0
     if worse > HOPELESS:
-        return f"not run: its tiles compute {worse:.1f} times as many scores as the best candidate's."
-    return "not run: the time budget was spent first. Try a longer --time-budget."
+        fact = f"not run: its tiles compute {worse:.1f} times as many scores as the best candidate's."
+        return Reason(ReasonKind.NOT_RUN, fact)
+    return Reason(ReasonKind.NOT_RUN, "not run: the time budget was spent first", "Try a longer --time-budget.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stripectl.core.layout import Tile
+from stripectl.core.reason import Reason, ReasonKind
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Backend, Sampler, SamplingBackend, finals
 from stripectl.results.case import Case, Subject
@@ -143,11 +144,12 @@ class CompilePlans:
             tried.append(index)
             made += finals(self.compiled.run([cases[index]]))
             yield made[-1]
-            if made[-1].status == "refused":
+            if (why := made[-1].reason) and made[-1].status == "refused":
                 own = tile_of(cases[index], passes)
                 for i in [i for i in left if i != index and tile_covers(tile_of(cases[i], passes), own)]:
                     hopeful.remove(i)
-                    reason = f"not compiled: larger than {own}, which was refused: {made[-1].reason}"
+                    fact = f"not compiled: larger than {own}, which was refused: {why.fact}"
+                    reason = Reason(ReasonKind.NOT_RUN, fact, why.advice)
                     yield replace(Measurement.of(cases[i]), status="refused", reason=reason)
         return by_time(made)
 
