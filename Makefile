@@ -24,7 +24,7 @@ empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-slow test-all coverage check-gpu faults check-frameworks lint docs fuzz wheel sdist clean
+.PHONY: help bench test test-slow test-all coverage check-gpu faults check-frameworks lint docs example-runs fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -65,6 +65,9 @@ lint: $(VENV)/dev    ## ruff, pyright and the check of prose
 
 docs: $(VENV)/dev    ## the documentation, in docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs docs/_build/html
+
+example-runs: $(VENV)/dev    ## the runs in examples/runs in the newest schema
+	$(BIN)/python tools/example_runs.py
 
 fuzz: $(VENV)/dev    ## a coverage-guided fuzzer: KIND=plans, options, yaml, runs, journals or profiles, MINUTES=12
 	$(PIP) --group fuzz

@@ -1,0 +1,50 @@
+"""Stored runs of every schema are read, compared and rendered with the figures and reasons they hold: of
+`stripectl.run/1`, made on 22 November 2026, and of `/2` and `/3`, made by one command before and after reasons had
+kinds."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from stripectl.analysis.comparison import compare_runs
+from stripectl.core.reason import ReasonKind
+from stripectl.reporters.html.page import page_markdown, render
+from stripectl.results.run import VERSION, Run
+
+GOLDEN = Path(__file__).parent / "golden"
+RUNS = {path.name.partition(".")[0]: path for path in sorted(GOLDEN.glob("*.json.gz"))}
+SCHEMAS = {"cpu": 1, "empty": 1, "refused-2": 2, "refused-3": 3, "traced": 1, "tuning": 1}
+
+
+def test_a_run_of_every_schema_is_stored() -> None:
+    assert RUNS.keys() == SCHEMAS.keys() and {*SCHEMAS.values()} == {*range(1, VERSION + 1)}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_stored_run_is_read_and_rendered_with_its_figures(name: str, tmp_path: Path) -> None:
+    content = json.loads(gzip.decompress(RUNS[name].read_bytes()))
+    assert content["schema"] == f"stripectl.run/{SCHEMAS[name]}"
+    run = Run.load(RUNS[name])
+    assert [(str(m.plan), m.method, m.status, m.median_s) for m in run.measurements] == [
+        (m["plan"], m["method"], m["status"], m["median_s"]) for m in content["measurements"]
+    ]
+    said = [(m["reason"], m.get("kind", "unknown")) for m in content["measurements"] if m["reason"]]
+    assert [(str(m.reason), m.reason.kind) for m in run.measurements if m.reason] == said
+    if SCHEMAS[name] < VERSION:  # other tests render runs of the newest schema
+        page, markdown = render(run), page_markdown([run])
+        if advice := content["recommendation"]:
+            assert advice["plan"] in page
+            assert advice["plan"] in markdown
+    run.save(tmp_path / "again.json")
+    again = Run.load(tmp_path / "again.json")
+    assert [m.to_json() for m in again.measurements] == [m.to_json() for m in run.measurements]
+
+
+def test_runs_of_two_schemas_are_compared_and_give_the_same_sentences() -> None:
+    old, new = (Run.load(RUNS[name]) for name in ("refused-2", "refused-3"))
+    assert [str(m.reason) for m in old.measurements] == [str(m.reason) for m in new.measurements]
+    assert {m.reason.kind for m in new.measurements if m.reason} == {ReasonKind.NO_AXIS}
+    compared = compare_runs(old, new, 0.0)
+    assert compared and {each.change for each in compared} == {0.0}
