@@ -240,7 +240,7 @@ def test_a_models_step_follows_from_few_layers() -> None:
     slow = from_fewer_layers(case, [replace(less, samples_s=(0.1,)), more])
     assert slow.step_parts == {"layers": slow.median_s, "the rest": 0.0}
     failed = from_fewer_layers(case, [less, replace(more, status="failed", reason=because("no"))])
-    assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
+    assert (failed.status, failed.reason, failed.workload.layers) == ("failed", because("no"), 22)
     disturbed = from_fewer_layers(case, [replace(less, samples_s=(1.0, 9.0, 1.1)), more])
     assert disturbed.status == "ok" and disturbed.samples_s == pytest.approx((11.5, 11.6))
     assert from_fewer_layers(case, [replace(less, samples_s=(9.0, 9.0, 1.1)), more]).status == "failed"
