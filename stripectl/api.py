@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from stripectl.analysis.comparison import Comparison, compare_runs
-from stripectl.analysis.recommendation import recommend
+from stripectl.analysis.recommendation import recommended
 from stripectl.core.plan import Plan
 from stripectl.errors import BadInput
 from stripectl.reporters.html import page
@@ -49,7 +49,13 @@ PHRASES = {"pass": "pass_", **{name: f"{NAMES[name]}=['{{}}']" for name in ("pla
 REPEATED = ("plans", "meshes", "xla_flags")
 NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, int | None)}
 
-Run.renderer = staticmethod(page.render)
+
+def recommended_page(run: Run) -> str:
+    """Return the page that a notebook shows."""
+    return page.render(recommended(run))
+
+
+Run.renderer = staticmethod(recommended_page)
 
 
 @python_words(PHRASES)
@@ -138,7 +144,7 @@ def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
     """
     if not runs:
         raise BadInput("a report needs a run. Try stripectl.report(run).")
-    found, path = list(map(load_run, runs)), Path(output)
+    found, path = [recommended(load_run(run)) for run in runs], Path(output)
     write_output(path, page.render(found[0]) if len(found) == 1 else page.render_several(found))
     return path
 
@@ -225,6 +231,4 @@ def collect(kept: RunWriter, events: Iterator[Event]) -> None:
 
 def with_recommendation(kept: RunWriter) -> Run:
     """The run, with its speed-ups and its recommendation."""
-    run = kept.gathered().readable()
-    run.recommendation = recommend(run)
-    return run
+    return recommended(kept.gathered())

@@ -115,6 +115,21 @@ def test_a_folder_imports_only_those_below_it() -> None:
     assert not upward
 
 
+def test_no_reporter_imports_another() -> None:
+    """A report, a terminal and a comment on a pull request draw the same data, each in its own way."""
+    reporters = ("html", "terminal", "markdown_report", "ci")
+    crossing = [
+        f"{module} imports {other}"
+        for module, tree in modules().items()
+        for other in imports(tree) & modules().keys()
+        for mine in reporters
+        for theirs in reporters
+        if mine != theirs
+        if module.startswith(f"stripectl.reporters.{mine}") and other.startswith(f"stripectl.reporters.{theirs}")
+    ]
+    assert not crossing
+
+
 def test_every_module_lies_in_a_folder_of_the_list() -> None:
     folders = {name for names in FOLDERS for name in names}
     assert {name for name in modules() if name not in ROOT and name.split(".")[1] not in folders} == set()

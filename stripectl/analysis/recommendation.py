@@ -46,6 +46,12 @@ if TYPE_CHECKING:
 MAX_REASON_CHARACTERS = 200  # characters of the reason of a refused plan
 
 
+def recommended(run: Run) -> Run:
+    """Return the readable run with its recommendation, as reporters show it."""
+    run = run.readable()
+    return replace(run, recommendation=recommend(run))
+
+
 def recommend(run: Run) -> Recommendation | None:
     """The recommendation of a run; None where no plan has a time."""
     measurements = run.results

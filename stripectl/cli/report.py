@@ -57,12 +57,13 @@ def command(
       stripectl report run.json --history history
       stripectl report --format md > comment.md
     """
+    from stripectl.analysis.recommendation import recommended
     from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.results.run import Run, file_of, newest_run
     from stripectl.util.output import own_descriptor, write_atomically, write_output
 
     sources = list(map(file_of, runs or (newest_run(RUNS),)))
-    found = [Run.load(path) for path in sources]
+    found = [recommended(Run.load(path)) for path in sources]
     path = output or page_path(sources)
     to_stdout = form != "html" and output is None
     if not to_stdout and os.path.realpath(path) in map(os.path.realpath, sources):
@@ -111,13 +112,16 @@ def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[R
 
 def report_text(runs: "Sequence[Run]", form: str, say: "Say", past: "Sequence[Run] | None") -> str:
     """The report as text."""
-    from stripectl.reporters.html import page
-
     if form == "html":
+        from stripectl.reporters.html import page
+
         return page.render(runs[0], say, past) if len(runs) == 1 else page.render_several(runs, say)
     if form == "md":
-        return page.page_markdown(runs)
-    return json.dumps(page.page_json(runs), indent=1) + "\n"
+        from stripectl.reporters.markdown_report import page_markdown
+
+        return page_markdown(runs)
+    read = [run.to_json() for run in runs]
+    return json.dumps(read[0] if len(read) == 1 else {"runs": read}, indent=1) + "\n"
 
 
 def has_desktop() -> bool:

@@ -129,16 +129,17 @@ def finish(
     Raises:
         BadInput: the run or its report could not be written to its place; everything else was done.
     """
-    from stripectl.analysis.recommendation import recommend
+    from stripectl.analysis.recommendation import recommended
+    from stripectl.reporters.facts import warnings_of
     from stripectl.reporters.terminal.recommendation import recommendation_panel
-    from stripectl.results.noise import noise_warnings
     from stripectl.workers.hosts import host_differences
 
     run, page = kept.run, kept.folder / REPORT
     cluster = cluster_here()
     if cluster and run.environment["devices"]:  # something was timed, so differences of hosts matter
         run.environment["warnings"] += host_differences(cluster.facts)
-    found = run.recommendation = recommend(run)
+    run = recommended(run)
+    found = kept.run.recommendation = run.recommendation
     if found and cluster:
         cluster.recommended = str(found.plan)
     unsaved = [error] if (error := kept.rescue()) else []
@@ -150,7 +151,7 @@ def finish(
     every = output.all_plans or not screen.is_terminal
     show_run(run, screen, run if output.all_plans else shown, () if output.all_plans else notes, every)
     show_traces(run, kept.folder, screen)
-    for warning in (*map(str, run.environment["warnings"]), *noise_warnings(run.measurements)):
+    for warning in warnings_of(run):
         screen.print(f"warning {warning}", markup=False)
     unsaved += write_outputs(run, kept.folder, output, screen)
     for error in unsaved:

@@ -1,4 +1,7 @@
-"""The cells of a table of measurements, as texts; every reporter shows the same."""
+"""The cells of a table of measurements, as texts with their values; every reporter shows the same."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from stripectl.analysis.distortions import across_classes, mark
 from stripectl.results.fit import Fit, memory_fit
@@ -8,10 +11,17 @@ from stripectl.results.measurement_set import MeasurementSet
 from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, duration, nbytes, rate, times, with_interval
 
-COLUMNS = ("plan", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
-PAIR_COLUMNS = ("simulation",)
-COMPILED_COLUMNS = ("memory", "hidden")
 MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # next to a number where there is no room for the word
+
+
+class Cell(NamedTuple):
+    """The text of a cell, and the number that it is sorted by."""
+
+    text: str
+    value: float | None = None
+
+
+BLANK = Cell(NOTHING)
 
 
 def speedup_cell(m: Measurement) -> str:
@@ -45,37 +55,48 @@ def sent_cell(m: Measurement) -> str:
     return nbytes(sum((m.bytes or {}).values())) + mark(m, "bytes")
 
 
-def hidden_cell(m: Measurement) -> str:
-    """The hidden share of communication."""
-    return f"{m.overlap.ratio:.0%}" if m.overlap and m.overlap.ratio is not None else NOTHING
-
-
-def tiles_cell(m: Measurement) -> str:
-    """The useful share of scores in tiles, and the rows that the kernel pads."""
-    if not m.tiles:
-        return NOTHING
-    return f"{m.tiles.efficiency:.0%}" + (f" (+{m.tiles.padding} rows)" if m.tiles.padding else "")
-
-
-def measurement_row(m: Measurement, run: MeasurementSet) -> dict[str, str]:
-    """The cells of a measurement, by column."""
-    cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
-    cells |= {"plan": plan_label(m), "memory": memory_cell(m)}
+def measurement_cells(m: Measurement, run: MeasurementSet) -> dict[str, Cell]:
+    """Return the cells of a measurement of a run by their columns; columns without a value are left out."""
+    known = [("plan", plan_label(m), None), ("memory", memory_cell(m), m.peak_bytes)]
     if m.status != "ok":
-        return cells | {"method": m.status}
-    other, error = run.simulation_of(m), run.simulation_error(m)
-    if other is not None and error is not None:
-        cells["simulation"] = f"{duration(other.median_s)} {error:+.0%}"
+        return _cells([*known, ("method", m.status, None)])
+    overlap, bound, layer = m.overlap and m.overlap.ratio, attention_bound(m), m.bound and m.bound.layer
+    known += [
+        ("method", METHOD_WORDS.get(m.method, m.method), None),
+        ("time", spread_cell(m), m.median_s),
+        ("samples", str(len(m.samples_s)) if m.samples_s else NOTHING, len(m.samples_s)),
+        ("speed-up", speedup_cell(m), m.speedup and m.speedup.value),
+        ("hidden", NOTHING if overlap is None else f"{overlap:.0%}", overlap),
+        ("per device", rate(m.flops_per_s_per_device, "FLOP/s"), m.flops_per_s_per_device),
+        ("MFU", NOTHING if m.mfu is None else f"{m.mfu:.0%}", m.mfu),
+    ]
+    if m.tiles:
+        padding = f" (+{m.tiles.padding} rows)" if m.tiles.padding else ""
+        known += [
+            ("tiles", f"{m.tiles.efficiency:.0%}{padding}", m.tiles.efficiency),
+            ("tiles computed", f"{m.tiles.computed:,}", m.tiles.computed),
+            ("useful", f"{m.tiles.efficiency:.1%}", m.tiles.efficiency),
+        ]
     if m.devices > 1:
-        cells["sent"] = sent_cell(m)
-    return cells | {
-        "method": METHOD_WORDS.get(m.method, m.method),
-        "hidden": hidden_cell(m),
-        "time": spread_cell(m),
-        "speed-up": speedup_cell(m),
-        "bound": times(attention_bound(m)),
-        "vs one": times(run.over_one_device(m)),
-        "tiles": tiles_cell(m),
-        "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
-        "MFU": NOTHING if m.mfu is None else f"{m.mfu:.0%}",
-    }
+        alone = run.over_one_device(m)
+        known += [
+            ("bound", times(bound), bound),
+            ("layer bound", times(layer), layer),
+            ("vs one", times(alone), alone),
+            ("sent", sent_cell(m), sum((m.bytes or {}).values())),
+        ]
+    if (error := run.simulation_error(m)) is not None and (twin := run.simulation_of(m)):
+        known += [
+            ("simulation", f"{duration(twin.median_s)} {error:+.0%}", twin.median_s),
+            ("simulation is off by", f"{error:+.0%}", error),
+        ]
+    return _cells(known)
+
+
+def _cells(known: Iterable[tuple[str, str, float | None]]) -> dict[str, Cell]:
+    return {name: Cell(text, value) for name, text, value in known if text != NOTHING}
+
+
+def texts_of(cells: Mapping[str, Cell], columns: Sequence[str]) -> list[str]:
+    """Return the text of a row in each of these columns."""
+    return [cells.get(name, BLANK).text for name in columns]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from stripectl.analysis.note import note_lines
 from stripectl.analysis.ranking import strength
-from stripectl.reporters.cells import measurement_row
-from stripectl.reporters.html.fact_tables import warnings_of
-from stripectl.reporters.html.side_by_side import side_by_side_context
+from stripectl.reporters.cells import Cell, measurement_cells, texts_of
+from stripectl.reporters.facts import warnings_of
 from stripectl.reporters.markdown import collapsed_details, fit_comment, markdown_table, markdown_text, plain_text
 from stripectl.reporters.recommendation_rows import other_workload_rows, panel_rows, panel_title
 from stripectl.reporters.refusals import refusal_texts, refusals
+from stripectl.reporters.side_by_side import CHANGES, side_by_side
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
@@ -23,10 +23,15 @@ COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "memory", "hid
 MORE = "More in run.json."
 
 
-def run_markdown(run: Run, found: Recommendation | None) -> str:
-    """The markdown of a run; `found` is its recommendation."""
+def page_markdown(runs: Sequence[Run]) -> str:
+    """Return a run, or several side by side, for a comment on a pull request."""
+    return several_runs_markdown(runs) if len(runs) > 1 else run_markdown(runs[0])
+
+
+def run_markdown(run: Run) -> str:
+    """Return the markdown of a run that has its recommendation."""
     shown = run.results
-    lines = [*_verdict(found, shown), *_warnings(run)]
+    lines = [*_verdict(run.recommendation, shown), *_warnings(run)]
     groups: dict[str, list[Measurement]] = {}
     for m in shown:
         groups.setdefault(workload_label(m.workload), []).append(m)
@@ -38,38 +43,28 @@ def run_markdown(run: Run, found: Recommendation | None) -> str:
 
 
 def several_runs_markdown(runs: Sequence[Run]) -> str:
-    """The recommendation of each run, and what changed from the first."""
-    said = side_by_side_context(runs)
-    lines = ["### stripectl: " + ", ".join(f"{run['letter']} {markdown_text(run['id'])}" for run in said["runs"]), ""]
-    rows = list[list[str]]()
-    for run in said["runs"]:
-        own = run["card"]
-        told = (
-            (own["headline"], own["plan"], own["target"], f"{own['time'].value}, {own['time'].method}")
-            if own and own["time"]
-            else ("no time",) * 4
-        )
-        rows.append([run["letter"], *told])
-    lines += markdown_table(("run", "recommends", "plan", "target", "time"), rows)
-    changed = said["changes"]
-    if changed["rows"]:
-        lines += [
-            "",
-            *collapsed_details(
-                f"Changes from A: {len(changed['rows'])}", markdown_table(changed["columns"], changed["rows"])
-            ),
-        ]
-    if said["differing"]["rows"]:
-        columns = ["environment", *said["differing"]["columns"][1:]]
-        lines += [
-            "",
-            *collapsed_details(
-                "Differences between the environments", markdown_table(columns, said["differing"]["rows"])
-            ),
-        ]
-    for letter, run in zip((run["letter"] for run in said["runs"]), runs, strict=True):
+    """Return the recommendation of each run, and what changed from the first."""
+    found = side_by_side(runs)
+    lettered = list(zip(found.letters, runs, strict=True))
+    names = ", ".join(f"{letter} {markdown_text(run.id)}" for letter, run in lettered)
+    rows = [[letter, *_recommends(run.recommendation)] for letter, run in lettered]
+    lines = [f"### stripectl: {names}", "", *markdown_table(("run", "recommends", "plan", "target", "time"), rows)]
+    if found.changed:
+        changed = markdown_table(CHANGES, found.changed)
+        lines += ["", *collapsed_details(f"Changes from A: {len(found.changed)}", changed)]
+    if found.differing:
+        differing = markdown_table(("environment", *found.letters), found.differing)
+        lines += ["", *collapsed_details("Differences between the environments", differing)]
+    for letter, run in lettered:
         lines += ["", f"Run {letter}:", *_made(run)]
     return fit_comment(lines, MORE)
+
+
+def _recommends(found: Recommendation | None) -> list[str]:
+    time = found and found.statement("time")
+    if not found or not time:
+        return ["no time"] * 4
+    return [found.headline, found.printed_plan, str(found.target), f"{time.value}, {time.method}"]
 
 
 def _verdict(found: Recommendation | None, shown: Sequence[Measurement]) -> list[str]:
@@ -94,8 +89,8 @@ def _measurements(members: Sequence[Measurement], run: MeasurementSet) -> list[s
     """The fastest plans, and the number of others."""
     timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
     others = [m for m in members if not m.median_s]
-    cells = [measurement_row(m, run) | {"pass": m.workload.passes} for m in timed[:MAX_PLANS]]
-    rows = [[each[name] for name in COLUMNS] for each in cells]
+    cells = [measurement_cells(m, run) | {"pass": Cell(m.workload.passes)} for m in timed[:MAX_PLANS]]
+    rows = [texts_of(each, COLUMNS) for each in cells]
     lines = markdown_table(COLUMNS, rows) if rows else []
     if len(timed) > MAX_PLANS:
         lines += ["", f"{len(timed) - MAX_PLANS} more in run.json."]

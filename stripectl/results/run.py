@@ -65,7 +65,7 @@ class Run:
     def _repr_html_(self) -> str | None:
         if Run.renderer is None:
             return None
-        page = html.escape(Run.renderer(self.readable()), quote=True)
+        page = html.escape(Run.renderer(self), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 60rem; border: 0"></iframe>'
 
     def to_json(self) -> dict[str, Json]:

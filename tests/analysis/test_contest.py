@@ -17,12 +17,11 @@ from stripectl.core.plan import UNSHARDED, parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
 from stripectl.reporters.by_length_rows import cell_words, winner_rows
-from stripectl.reporters.html.page import render
-from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.terminal.by_length import by_length_tables, matrix_row
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.meshes import promising_plans
+from tests.support.pages import content_of, page_of
 from tests.support.parts import with_parts
 from tests.support.reasons import because
 
@@ -174,16 +173,16 @@ def test_the_most_promising_are_the_best_of_every_scheme_and_then_of_every_mesh(
 
 def test_the_report_shows_the_same() -> None:
     run = Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, [*crossing(), timed("ring", 1, None)])
-    (group,) = page_context(run)["sections"]["lengths"]["groups"]
+    (group,) = content_of(run)["sections"]["lengths"]["groups"]
     assert group["title"].startswith("model 1b, 1k to 256k tokens")
     _, part = group["charts"]
     cells = {(cell["across"], cell["down"]): cell for cell in part["cells"]}
     assert len(cells) == 8 and cells["16k", "all_gather"]["wins"] and cells["16k", "all_gather"]["fullness"] == 1
     assert cells["64k", "ring"]["fullness"] > cells["16k", "ring"]["fullness"] > cells["1k", "ring"]["fullness"] == 0
     assert cells["1k", "ring"]["reason"] == "1 plan, 1 heads cannot be divided over 3"
-    page = render(run)
+    page = page_of(run)
     assert all(said in page for said in (f">{QUESTION}</h2>", ">1.10x</text>", ">best</text>", ">refused</text>"))
-    assert recommend(run) and f"{QUESTION}</h2>" not in render(replace(run, measurements=crossing()[:3]))
+    assert recommend(run) and f"{QUESTION}</h2>" not in page_of(replace(run, measurements=crossing()[:3]))
 
 
 def test_a_bench_of_all_schemes_and_meshes_says_who_wins_where(tmp_path) -> None:

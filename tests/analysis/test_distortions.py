@@ -11,7 +11,7 @@ from stripectl.analysis.distortions import MARK, across_classes, distortion_sent
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.reporters.cells import measurement_row
+from stripectl.reporters.cells import measurement_cells
 from stripectl.reporters.html.first_screen import first_screen
 from stripectl.reporters.markdown_report import run_markdown
 from stripectl.results.findings import Distortion
@@ -31,7 +31,7 @@ def only(run: Run) -> Measurement:
 
 def test_a_plan_as_it_was_asked_has_no_mark() -> None:
     run = bench(plan="ring/zigzag/tokamax", model="llama3-8b", pass_="forward", tile="1024")
-    assert distortions(only(run)) == () and MARK not in str(measurement_row(only(run), run.results))
+    assert distortions(only(run)) == () and MARK not in str(measurement_cells(only(run), run.results))
     assert run.recommendation and run.recommendation.confidence.grade == "good"
     assert MARK not in run.recommendation.answer
 
@@ -44,8 +44,8 @@ def test_layers_with_windows_mark_time_and_bytes_and_lower_the_confidence() -> N
     assert said.startswith(
         "52 of 62 layers have the mask sliding:1024, but all are timed as causal; attention is timed"
     )
-    cells = measurement_row(m, run.results)
-    assert {name for name, cell in cells.items() if MARK in cell} == {"time", "sent"}
+    cells = measurement_cells(m, run.results)
+    assert {name for name, cell in cells.items() if MARK in cell.text} == {"time", "sent"}
     lines = {each.name: each.text for each in found.statements}
     assert (
         found.answer.endswith(f" {MARK}.")
@@ -53,7 +53,7 @@ def test_layers_with_windows_mark_time_and_bytes_and_lower_the_confidence() -> N
         and said in lines["distorted"]
         and MARK not in lines["memory"]
     )
-    assert said.split(";")[0] in run_markdown(run, found)
+    assert said.split(";")[0] in run_markdown(run)
     assert first_screen(found, run.results)["distorted"] == [lines["distorted"]]
 
 
@@ -100,7 +100,7 @@ def test_a_reference_loop_beside_a_fused_kernel_is_named_everywhere() -> None:
     assert is_distorted(loop, "time") and "xla is a reference loop" in distortion_sentences([loop])[0]
     assert run.recommendation and "over the reference loop xla" in run.recommendation.answer
     fused = next(m for m in run.results if m.plan.kernel == "cudnn" and m.speedup)
-    assert "over the reference loop xla" in measurement_row(fused, run.results)["speed-up"]
+    assert "over the reference loop xla" in measurement_cells(fused, run.results)["speed-up"].text
 
 
 def test_a_workload_that_no_fused_kernel_computes_says_why() -> None:

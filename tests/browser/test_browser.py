@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stripectl.cli import main
-from stripectl.reporters.html.page import render, render_several, write_report
+from stripectl.reporters.html.page import write_report
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import printable
@@ -27,6 +27,8 @@ from tests.reporters.test_report_traces import large
 selenium = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
+
+from tests.support.pages import page_of, page_of_several  # noqa: E402
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
@@ -68,14 +70,14 @@ class Pages:
 
     def text(self, name: str) -> str:
         if name == "bench":
-            return render(self.bench())
+            return page_of(self.bench())
         if name == "several":
-            return render_several(
+            return page_of_several(
                 [Run.load(RUNS / f"{each}.json.gz") for each in ("tpu", "gpu", "cpu", "empty", "tpu")]
             )
         if name == "history":
-            return render(past()[-1], past=past())
-        return render(Run.load(RUNS / f"{name}.json.gz"))
+            return page_of(past()[-1], past=past())
+        return page_of(Run.load(RUNS / f"{name}.json.gz"))
 
     def bench(self) -> Run:
         what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,128k,1000", "--scheme", "all"]
@@ -373,7 +375,7 @@ def test_hostile_text_does_nothing(browser, tmp_path: Path, text: str) -> None:
         every += [poisoned(m, text) | {"plan": m["plan"]} for m in some] + [poisoned(m, text) for m in some[:2]]
     run = Run.from_json(poisoned(content | {"measurements": []}, text) | {"measurements": every}, "run.json")
     write_report(run, tmp_path / "one.html")
-    write_atomically(tmp_path / "two.html", render_several([run, run]))
+    write_atomically(tmp_path / "two.html", page_of_several([run, run]))
     for name in ("one", "two"):
         show(browser, tmp_path / f"{name}.html")
         check_quiet(browser)

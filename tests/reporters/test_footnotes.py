@@ -14,9 +14,9 @@ from stripectl.analysis.notes.length_limit import length_limits
 from stripectl.analysis.notes.memory_shortage import memory_shortages
 from stripectl.analysis.notes.packing import packing_loads, packing_sentences
 from stripectl.analysis.notes.pass_kv_or_q import pass_comparisons
-from stripectl.reporters.html.page import page_markdown, render
 from stripectl.reporters.terminal.footnotes import note_texts
 from stripectl.results.run import Run
+from tests.support.pages import markdown_of, page_of
 
 
 def simulated(**options: Any) -> Run:
@@ -106,7 +106,7 @@ def test_a_note_is_one_file_that_every_reporter_draws(tmp_path: Path, monkeypatc
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
     try:
         run = simulated(target="v5e:2x2", seqlen="64k", pass_="forward", layout="striped")
-        shown, page, comment = list(map(str, note_texts(run, run))), render(run), page_markdown([run])
+        shown, page, comment = list(map(str, note_texts(run, run))), page_of(run), markdown_of([run])
     finally:
         for name in ("counted", "broken"):
             notes._cache.pop(name, None)

@@ -17,12 +17,12 @@ from stripectl.hardware.target import read_target
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.html.measurements import BLANK
-from stripectl.reporters.html.page import content_hash, render
-from stripectl.reporters.html.page_content import page_context
+from stripectl.reporters.html.page import content_hash
 from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import utf8
+from tests.support.pages import content_of, page_of
 from tests.support.parts import with_parts
 from tests.support.reasons import because
 
@@ -101,11 +101,11 @@ def bench() -> Run:
 
 @pytest.fixture(scope="module")
 def page_text(bench: Run) -> str:
-    return render(bench)
+    return page_of(bench)
 
 
 def card_of(*measurements: Measurement) -> dict[str, Any]:
-    return page_context(run_of(*measurements))["cards"][0]
+    return content_of(run_of(*measurements))["cards"][0]
 
 
 class Page(HTMLParser):
@@ -173,7 +173,7 @@ def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
 
 
 def test_plans_that_tie_are_one_answer_with_two_names(bench: Run) -> None:
-    found = page_context(bench)["first"]
+    found = content_of(bench)["first"]
     assert found["answer"] == (
         "Use zigzag or striped ring attention with tiles of 64 x 64: 1.68x faster than contiguous ring attention."
     )
@@ -194,7 +194,7 @@ def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_it
         made(name, time_s, peak_bytes=2**30, hbm_bytes=2**31) for name, time_s in zip(LAYOUTS, (8, 6, 5), strict=True)
     ]
     twin = made("zigzag", 4.5, "simulated")
-    found = page_context(run_of(*run, twin))["first"]
+    found = content_of(run_of(*run, twin))["first"]
     assert [(fact.name, fact.value, fact.method) for fact in found["facts"]] == [
         ("time", "5.00 s ±1.0%", "measured"),
         ("gain", "1.60x", "measured"),
@@ -212,7 +212,7 @@ def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_it
 
 def test_a_gain_above_its_bound_has_its_reason() -> None:
     slow, fast = made("contiguous", 1.0, "simulated"), made("zigzag", 0.58, "simulated")
-    found = page_context(run_of(slow, fast))["first"]
+    found = content_of(run_of(slow, fast))["first"]
     assert found["facts"][1].value == "1.72x"
     assert found["facts"][1].note.startswith("above its bound, which counts all tiles as equally expensive")
 
@@ -220,7 +220,7 @@ def test_a_gain_above_its_bound_has_its_reason() -> None:
 def test_confidence_is_lower_the_less_is_known() -> None:
     def level(method: Method, **given: Any) -> int:
         both = (made(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))
-        return page_context(run_of(*both))["first"]["confidence"].level
+        return content_of(run_of(*both))["first"]["confidence"].level
 
     assert level("measured") == 4
     assert level("measured", ci95_s=(0.8, 1.2)) == 3
@@ -230,7 +230,7 @@ def test_confidence_is_lower_the_less_is_known() -> None:
 
 def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_save() -> None:
     shares = {"compute": 0.1, "communication": 0.3, "latency": 0.0, "memory": 0.0}
-    found = page_context(run_of(made("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
+    found = content_of(run_of(made("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
     assert found["sentence"] == "If communication were twice as fast, the plan would take 30% less time."
     assert [(each["part"], each["low"], each["share"]) for each in found["segments"]] == [
         ("compute", 0.0, pytest.approx(25)),
@@ -239,7 +239,7 @@ def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_s
 
 
 def test_every_workload_is_a_cell_that_leads_to_its_details(bench: Run) -> None:
-    found = page_context(bench)
+    found = content_of(bench)
     cells = [cell for row in found["matrix"]["rows"] for cell in row["cells"] if cell]
     assert [cell["names"] for cell in cells] == ["ring/zigzag", "ring/zigzag or ring/striped"]
     assert [cell["gain"] for cell in cells] == ["1.60x", "1.68x"]
@@ -247,15 +247,15 @@ def test_every_workload_is_a_cell_that_leads_to_its_details(bench: Run) -> None:
         "Use zigzag or striped ring attention with tiles of 64 x 64",
         "Use zigzag ring attention with tiles of 64 x 64",
     ]
-    page = Page(render(bench))
+    page = Page(page_of(bench))
     ids = {attributes.get("id") for _, attributes in page.tags}
     assert {f"w{at}" for at in range(2)} <= ids
-    assert page_context(run_of(made("zigzag", 0.5)))["matrix"] is None
+    assert content_of(run_of(made("zigzag", 0.5)))["matrix"] is None
 
 
 def test_the_matrix_takes_the_shape_with_the_fewest_empty_cells() -> None:
     works = [replace(FORWARD, seq_len=n, passes=p) for n in (512, 1024) for p in ("forward", "forward-backward")]
-    matrix = page_context(run_of(*(made("zigzag", 1.0, "simulated", work) for work in works)))["matrix"]
+    matrix = content_of(run_of(*(made("zigzag", 1.0, "simulated", work) for work in works)))["matrix"]
     assert matrix["columns"] == ["forward", "forward-backward"]
     assert [row["length"] for row in matrix["rows"]] == ["512 tokens", "1k tokens"]
     assert all(cell for row in matrix["rows"] for cell in row["cells"])
@@ -287,7 +287,7 @@ def test_the_page_holds_what_to_use(page_text: str) -> None:
 
 
 def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
-    ((chart,),) = (group["charts"] for group in page_context(bench)["sections"]["predicted"]["groups"])
+    ((chart,),) = (group["charts"] for group in content_of(bench)["sections"]["predicted"]["groups"])
     assert [row[0] for row in chart["table"]["rows"]] == [plan_of(name) for name in LAYOUTS]
     assert [row[4] for row in chart["table"]["rows"]] == ["-15%", "-17%", "-20%"]
     assert [row[-1] for row in chart["table"]["rows"]] == ["n/a", "+2%", "+6%"]
@@ -295,7 +295,7 @@ def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
 
 
 def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> None:
-    tables = page_context(bench)["tables"]
+    tables = content_of(bench)["tables"]
     assert sum(len(table["rows"]) for table in tables) == len(bench.measurements)
     first, last = tables[0]["rows"][0], tables[0]["rows"][-1]
     assert (first["method"], [cell.text for cell in first["cells"][:2]]) == ("simulated", ["340 s", "base"])
@@ -308,7 +308,7 @@ def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> No
 
 
 def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
-    works = page_context(bench)["sections"]["work"]["groups"]
+    works = content_of(bench)["sections"]["work"]["groups"]
     assert [len(group["charts"]) for group in works] == [3, 3]
     contiguous, striped, _ = works[0]["charts"]
     assert contiguous["most"] == striped["most"] == 4
@@ -321,14 +321,14 @@ def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
 def test_many_devices_are_thinned_and_say_so() -> None:
     rows = [[int(device >= at) for at in range(100)] for device in range(100)]
     big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows})
-    chart = page_context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
+    chart = content_of(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
     assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
     assert chart["note"].endswith("The figure shows 1 of every 7 devices and 1 of every 7 rounds.")
     assert chart["total"] == 5050
 
 
 def test_calibration_in_words_and_units(bench: Run) -> None:
-    (calibration,) = page_context(bench)["calibrations"]
+    (calibration,) = content_of(bench)["calibrations"]
     assert calibration["used_by"] == 7
     rows = {label: value for part in calibration["facts"] for label, value in part["rows"]}
     assert rows["a whole tile"] == "750 us"
@@ -337,10 +337,10 @@ def test_calibration_in_words_and_units(bench: Run) -> None:
 
 
 def test_each_number_has_its_command(bench: Run) -> None:
-    behind = page_context(bench)["behind"]
+    behind = content_of(bench)["behind"]
     commands = [each["command"] for each in behind]
     assert len(commands) == len([m for m in bench.measurements if m.status == "ok"])
-    ids = [row["id"] for table in page_context(bench)["tables"] for row in table["rows"] if row["status"] == "ok"]
+    ids = [row["id"] for table in content_of(bench)["tables"] for row in table["rows"] if row["status"] == "ok"]
     assert ids == [each["id"] for each in behind]
     assert behind[4]["figures"][0] == ("samples", "792 ms, 796 ms, 800 ms, 804 ms, 808 ms")
     assert commands[0] == (
@@ -353,7 +353,7 @@ def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str, tmp_path: P
     page = Page(page_text)
     check_harmless(page)
     drawings = [attributes for _, attributes in page.tags if attributes.get("class") == "drawing"]
-    groups = [group["charts"] for part in page_context(bench)["sections"].values() for group in part["groups"]]
+    groups = [group["charts"] for part in content_of(bench)["sections"].values() for group in part["groups"]]
     assert len(drawings) == 1 + sum(map(len, groups))
     variants = 2 + sum(2 if len(charts) == 1 else len(charts) for charts in groups)  # for wide and narrow screens
     assert sum(attributes.get("xmlns") is not None for tag, attributes in page.tags if tag == "svg") == variants
@@ -364,7 +364,7 @@ def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str, tmp_path: P
 
 
 def test_every_chart_is_a_question_with_its_method_and_a_table(bench: Run) -> None:
-    for part in page_context(bench)["sections"].values():
+    for part in content_of(bench)["sections"].values():
         assert part["title"].endswith("?")
         assert part["absent"].endswith(".")
         for chart in (chart for group in part["groups"] for chart in group["charts"]):
@@ -389,13 +389,13 @@ def test_a_large_run_is_carried_without_what_was_refused(
     bench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", 100)
-    text = render(bench)
+    text = page_of(bench)
     assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
     assert "run.json.gz, without plans that have no time" in text
 
 
 def test_same_run_same_page(bench: Run, page_text: str) -> None:
-    assert render(bench) == page_text
+    assert page_of(bench) == page_text
 
 
 def test_nothing_timed_and_nothing_at_all() -> None:
@@ -403,16 +403,16 @@ def test_nothing_timed_and_nothing_at_all() -> None:
         replace(made(name, 1.0), status="failed", reason=because("worker died"), median_s=None) for name in LAYOUTS
     ]
     for run in (run_of(*failed), run_of()):
-        assert page_context(run)["first"] is None
-        page = Page(render(run))
+        assert content_of(run)["first"] is None
+        page = Page(page_of(run))
         check_harmless(page)
         assert page.count("svg") == 0
-    assert "worker died" in render(run_of(*failed))
-    assert "This run has no measurements" in render(run_of())
+    assert "worker died" in page_of(run_of(*failed))
+    assert "This run has no measurements" in page_of(run_of())
 
 
 def test_what_a_run_does_not_show_is_said_with_what_to_run(bench: Run) -> None:
-    lacking = {each["title"]: each["why"] for each in page_context(bench)["lacking"]}
+    lacking = {each["title"]: each["why"] for each in content_of(bench)["lacking"]}
     assert "stripectl tune-tiles" in lacking["Which tile is fastest?"]
     assert "--profile" in lacking["How much of the communication hides?"]
     assert "How far are predictions from measurements?" not in lacking
@@ -437,7 +437,7 @@ def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
     changed = [replace(m, workload=replace(m.workload, model=text)) for m in changed]
     broken = [replace(changed[0], plan=read_plan(text)), replace(changed[0], plan=read_plan(text), status="refused")]
     run = Run(text, text, text, poison(bench.environment, text), [*changed, *broken])
-    page = Page(render(run))
+    page = Page(page_of(run))
     check_harmless(page)
     assert utf8(text) in " ".join(page.text)
     assert page.count("svg") > 0
@@ -445,7 +445,7 @@ def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
 
 def test_a_plan_of_another_version_is_a_row_with_a_reason() -> None:
     unknown = replace(made("striped", 1.0), plan=read_plan("moebius/striped/xla@ring=4"))
-    row = page_context(run_of(unknown))["tables"][0]["rows"][0]
+    row = content_of(run_of(unknown))["tables"][0]["rows"][0]
     assert row["status"] == "failed"
     assert "moebius" in row["reason"]
 
@@ -476,7 +476,7 @@ def test_jax_stays_out(bench: Run, tmp_path: Path) -> None:
 
 
 def test_terms_link_to_the_glossary_once(bench: Run) -> None:
-    text = render(bench)
+    text = page_of(bench)
     targets = re.findall(r'class="term" href="#term-([a-z]+)"', text)
     ids = re.findall(r'id="term-([a-z]+)"', text)
     assert {"bound", "mesh", "round"} & {*targets} and len(ids) == len({*ids})

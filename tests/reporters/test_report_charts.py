@@ -14,12 +14,12 @@ from stripectl.hardware.placement import TorusLink, place_mesh
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.html.charts import Chart, ChartGroup, section
 from stripectl.reporters.html.page import DRAWINGS
-from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.html.speedup import ABOVE_BOUND
 from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from tests.reporters.test_report import FORWARD, LONG, made, plan_of, run_of
+from tests.support.pages import content_of
 from tests.support.parts import with_parts
 from tests.support.reasons import because
 
@@ -29,7 +29,7 @@ TPU = replace(LONG, dtype="bfloat16")
 
 
 def charts(part: str, *measurements: Measurement) -> list[dict[str, Any]]:
-    found = page_context(run_of(*measurements))["sections"][part]
+    found = content_of(run_of(*measurements))["sections"][part]
     drawn = [chart for group in found["groups"] for chart in group["charts"]]
     assert all(DRAWINGS[chart["kind"]](chart, width).startswith("<svg") for chart in drawn for width in (332, 640))
     return drawn
@@ -103,10 +103,10 @@ def test_speed_ups_of_one_length_come_from_the_scaling_of_plans() -> None:
 
 def test_published_speed_ups_are_stars() -> None:
     run = Run.load(Path(__file__).parents[2] / "examples" / "runs" / "published.json.gz")
-    found = [chart for group in page_context(run)["sections"]["speedup"]["groups"] for chart in group["charts"]]
+    found = [chart for group in content_of(run)["sections"]["speedup"]["groups"] for chart in group["charts"]]
     stars = {(star["tokens"], star["value"]) for chart in found for star in chart["stars"]}
     assert {(131072, 1.25), (131072, 1.35), (131072, 1.29)} <= stars  # 1B on A100, rings of 2, 4 and 8
-    ((near,),) = (group["charts"] for group in page_context(run)["sections"]["predicted"]["groups"])
+    ((near,),) = (group["charts"] for group in content_of(run)["sections"]["predicted"]["groups"])
     assert near["title"] == "How close is it to what was published?"
     assert len(near["marks"]) == 68
 
@@ -238,7 +238,7 @@ def test_a_gain_above_its_bound_has_the_reason() -> None:
         run = [at(n, name, time) for n in (4096, 8192) for name, time in (("contiguous", 3.0), ("zigzag", time_s))]
         (chart,) = charts("speedup", *run)
         assert (ABOVE_BOUND in chart["note"]) == above
-        hero = page_context(run_of(*run[:2]))["first"]["chart"]
+        hero = content_of(run_of(*run[:2]))["first"]["chart"]
         assert (hero["note"] == ABOVE_BOUND) == above
 
 
@@ -275,7 +275,7 @@ def test_steps_have_a_bar_a_plan_and_one_device_a_word() -> None:
 
 def test_workloads_differ_by_more_than_length() -> None:
     other = Workload(seq_len=512, heads=4, kv_heads=4, head_dim=64, dtype="float32")
-    found = page_context(run_of(made("striped", 1.0), made("striped", 1.0, "measured", other)))["sections"]["time"][
+    found = content_of(run_of(made("striped", 1.0), made("striped", 1.0, "measured", other)))["sections"]["time"][
         "groups"
     ]
     assert len(found) == 2

@@ -14,14 +14,13 @@ from click.testing import CliRunner
 from stripectl.cli.report import command
 from stripectl.core.plan import read_plan
 from stripectl.reporters.html.history import ABSENT, MAX_CHARTS, NO_OTHER_RUN, TITLE
-from stripectl.reporters.html.page import render
-from stripectl.reporters.html.page_content import page_context
 from stripectl.results.history import History
 from stripectl.results.run import Run
 from tests.analysis.test_series import BUNDLES, measured
 from tests.cli.test_cli import run as stripectl
 from tests.reporters.test_report import FORWARD, LONG, Page, carried_by, check_harmless, made
 from tests.results.test_history import EVIL, night
+from tests.support.pages import content_of, page_of
 from tests.support.reasons import because
 
 
@@ -36,7 +35,7 @@ def past() -> list[Run]:
 
 
 def section_of(runs: Sequence[Run] | None, run: Run | None = None) -> dict[str, Any]:
-    return page_context(run or (runs or [night(0)])[-1], runs)["sections"]["history"]
+    return content_of(run or (runs or [night(0)])[-1], runs)["sections"]["history"]
 
 
 def test_a_chart_shows_the_runs_their_levels_and_the_change() -> None:
@@ -83,23 +82,23 @@ def test_plans_that_changed_go_first() -> None:
 
 
 def test_without_a_history_it_says_what_makes_one() -> None:
-    page = page_context(night(0))
+    page = content_of(night(0))
     assert {"title": TITLE, "why": ABSENT} in page["lacking"]
-    assert {"title": TITLE, "why": NO_OTHER_RUN} in page_context(night(0), [night(0)])["lacking"]
+    assert {"title": TITLE, "why": NO_OTHER_RUN} in content_of(night(0), [night(0)])["lacking"]
 
 
 def test_a_run_that_failed_leaves_a_cross() -> None:
     runs = past()
     broken = replace(runs[5].measurements[0], status="failed", reason=because("it died"), median_s=None)
     runs[5] = replace(runs[5], measurements=[broken])
-    text = render(runs[-1], past=runs)
+    text = page_of(runs[-1], past=runs)
     assert "✕" in text
     chart = section_of(runs)["groups"][0]["charts"][0]
     assert chart["marks"][5]["value"] is None and chart["table"]["rows"][-6][2] == "failed"
 
 
 def test_the_page_has_it_for_eyes_and_screen_readers() -> None:
-    page = Page(render(past()[-1], past=past()))
+    page = Page(page_of(past()[-1], past=past()))
     check_harmless(page)
     (own,) = [attributes for tag, attributes in page.tags if tag == "section" and attributes.get("id") == "history"]
     assert own["aria-labelledby"] == "history-h"
@@ -113,7 +112,7 @@ def test_a_past_of_anybodys_making_is_text(text: str) -> None:
     versions = ({text: text}, {text: "other"})
     runs = [night(at, made("striped", 0.5), commit=text, versions=each) for at, each in enumerate(versions)]
     runs = [replace(run, id=text) for run in runs]
-    check_harmless(Page(render(runs[-1], past=runs)))
+    check_harmless(Page(page_of(runs[-1], past=runs)))
 
 
 def test_a_bench_draws_its_past_and_itself_though_it_began_in_the_same_second(tmp_path: Path, monkeypatch) -> None:

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from stripectl.cli.report import command
 from stripectl.errors import BadInput
-from stripectl.reporters.html.page import page_markdown, render, render_several
 from stripectl.reporters.html.side_by_side import side_by_side_context
 from stripectl.results.run import Run
 from tests.reporters.test_report import HOSTILE, LONG, Page, check_harmless, made, run_of
+from tests.support.pages import markdown_of, page_of, page_of_several
 from tests.support.reasons import because
 
 MARKUP = (
@@ -89,17 +89,17 @@ def test_machines_with_other_dtypes_stand_side_by_side_and_say_so() -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_page_of_several_is_harmless(text: str) -> None:
     runs = [replace(run, id=text, command=text, environment={"warnings": [text], text: text}) for run in two()]
-    page = Page(render_several(runs))
+    page = Page(page_of_several(runs))
     check_harmless(page)
 
 
 def test_markdown_has_the_verdict_and_the_numbers() -> None:
-    text = page_markdown(two()[:1])
+    text = markdown_of(two()[:1])
     assert text.startswith("### stripectl: zigzag is fastest\n")
     assert "| plan | `ring/zigzag/xla@ring=4,tile=64x64` |" in text
     assert "| `ring/zigzag/xla@ring=4,tile=64x64` | forward | measured | 500 ms ±1.0% | 1.60x" in text
     assert text.count("<details>") == text.count("</details>") == 1
-    both = page_markdown(two())
+    both = markdown_of(two())
     assert "| B | zigzag is fastest |" in both
     assert "IMPROVED |" in both
 
@@ -109,7 +109,7 @@ def test_markdown_is_never_more_than_text(text: str) -> None:
     (run, _) = two()
     odd = [replace(m, workload=replace(m.workload, model=text), flags={text: text}) for m in run.measurements]
     odd.append(replace(odd[0], status="refused", median_s=None, reason=because(text)))
-    shown = page_markdown([replace(run, id=text, command=text, environment={"warnings": [text]}, measurements=odd)])
+    shown = markdown_of([replace(run, id=text, command=text, environment={"warnings": [text]}, measurements=odd)])
     lines = shown.splitlines()
     (folded,) = (line for line in lines if line.startswith("<details>"))
     assert folded.endswith("</summary>") and folded.count("<") == 3 and "://" not in folded
@@ -122,7 +122,7 @@ def test_markdown_is_never_more_than_text(text: str) -> None:
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name.partition(".")[0])
 def test_markdown_of_the_examples_fits_a_comment(path: Path) -> None:
-    text = page_markdown([Run.load(path)])
+    text = markdown_of([Run.load(path)])
     assert 50 < len(text) < 65_536
     assert text.count("<details>") == text.count("</details>")
 
@@ -143,7 +143,7 @@ def test_the_command_takes_several_and_every_format(tmp_path: Path) -> None:
 
 def test_a_report_is_read_as_the_run_it_carries(tmp_path: Path) -> None:
     run = Run.load(two()[0].save(tmp_path))
-    (tmp_path / "sent.html").write_text(render(run))
+    (tmp_path / "sent.html").write_text(page_of(run))
     again = report(tmp_path / "sent.html", "-o", tmp_path / "again.html", "--no-open")
     assert again.exception is None
     assert (tmp_path / "again.html").read_text() == (tmp_path / "sent.html").read_text()
@@ -168,7 +168,7 @@ def test_what_carries_no_whole_run_is_refused_in_a_line(tmp_path: Path, name: st
 
 
 def test_a_page_of_several_runs_is_not_one_of_them(tmp_path: Path) -> None:
-    (tmp_path / "two.html").write_text(render_several(two()))
+    (tmp_path / "two.html").write_text(page_of_several(two()))
     with pytest.raises(BadInput, match="a page that carries 2 runs: save one from it"):
         Run.load(tmp_path / "two.html")
 

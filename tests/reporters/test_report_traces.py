@@ -16,8 +16,6 @@ from stripectl.errors import BadInput
 from stripectl.profiling.timeline import KINDS
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.charts import MAX_TABLE_ROWS
-from stripectl.reporters.html.page import render
-from stripectl.reporters.html.page_content import page_context
 from stripectl.reporters.html.profiles import MAX_LANES, MAX_PROFILES, profile_content, thinned
 from stripectl.reporters.html.timeline import COLOURS, step_chart
 from stripectl.results.measurement import Measurement
@@ -26,6 +24,7 @@ from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8
 from tests.profiling.test_trace_cells import TRACE, hop
 from tests.reporters.test_report import HOSTILE, Page, carried_by, check_harmless, made, poison, run_of
+from tests.support.pages import content_of, page_of
 from tests.support.parts import with_parts
 
 BUDGET = 1_500_000  # bytes of a page
@@ -37,7 +36,7 @@ def traced(trace: dict[str, Any], layout: str = "striped", **given: Any) -> Meas
 
 
 def shown(trace: dict[str, Any]) -> dict[str, Any]:
-    (found,) = page_context(run_of(traced(trace)))["traces"]["profiles"]
+    (found,) = content_of(run_of(traced(trace)))["traces"]["profiles"]
     return found
 
 
@@ -55,7 +54,7 @@ def large(devices: int, hops: int, parts: int) -> dict[str, Any]:
 
 
 def test_a_run_without_a_trace_has_no_section() -> None:
-    page = render(run_of(made("striped", 0.6)))
+    page = page_of(run_of(made("striped", 0.6)))
     assert 'href="#overlap"' not in page and 'id="overlap"' not in page
     assert "<dt>skew</dt>" not in page
 
@@ -82,13 +81,13 @@ def test_a_trace_names_the_part_that_its_figures_are_of(per: str | None, title: 
 def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     plan = traced(TRACE | {"profile": PROFILE})
     compiled = with_parts(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
-    (found,) = page_context(run_of(plan, compiled))["traces"]["profiles"]
+    (found,) = content_of(run_of(plan, compiled))["traces"]["profiles"]
     assert found["headline"] == (
         "25% of the communication hides on the device that computes longest (the compiled schedule predicts 88%)"
     )
     assert found["what"].endswith("on cpu:4; 3 steps of jit_step, 233% slower than without the profile")
     assert found["open"] == "xprof --logdir 'profiles/8k ring; rm -rf x' --port 8791"
-    text = " ".join(Page(render(run_of(plan, compiled))).text)
+    text = " ".join(Page(page_of(run_of(plan, compiled))).text)
     for words in (
         "Where does the time of a step go?",
         "Try: a longer block",
@@ -171,23 +170,23 @@ def test_other_tables() -> None:
 
 def test_a_profile_that_says_nothing_says_why() -> None:
     run = run_of(traced({"reason": "no profile: the worker died"}))
-    found = page_context(run)["traces"]
+    found = content_of(run)["traces"]
     assert found["profiles"] == []
     assert found["others"]["rows"][0][-1] == "overlap n/a: no profile: the worker died"
-    page = Page(render(run))
+    page = Page(page_of(run))
     check_harmless(page)
     assert "overlap n/a: no profile: the worker died" in page.text
 
 
 @pytest.mark.parametrize("gone", ["hops", "axes", "operations", "timeline", "module", "steps"])
 def test_parts_may_be_absent(gone: str) -> None:
-    check_harmless(Page(render(run_of(traced({name: part for name, part in TRACE.items() if name != gone})))))
+    check_harmless(Page(page_of(run_of(traced({name: part for name, part in TRACE.items() if name != gone})))))
 
 
 @pytest.mark.parametrize("end_s", [0.0, 1e-60, 1e60])
 def test_a_step_of_any_length(end_s: float) -> None:
     row = [["compute", 0.0, end_s], ["compute", end_s, 0.0], ["what", 0.0, end_s], ["hidden", 0.0, 1e60]]
-    check_harmless(Page(render(run_of(traced(TRACE | {"timeline": {"end_s": end_s, "devices": [row]}})))))
+    check_harmless(Page(page_of(run_of(traced(TRACE | {"timeline": {"end_s": end_s, "devices": [row]}})))))
 
 
 @pytest.mark.parametrize("end_s", [5e-324, 1e-300, 1e299, -1.0])
@@ -200,7 +199,7 @@ def test_a_step_of_no_length_that_a_unit_shows_is_refused(end_s: float) -> None:
 def test_hostile_names_are_shown_and_never_run(text: str) -> None:
     run = run_of(traced(poison(TRACE | {"profile": "x"}, text)), traced({"reason": text}, "zigzag"))
     strange = replace(run.measurements[0], plan=read_plan(text))
-    page = Page(render(replace(run, measurements=[*run.measurements, strange])))
+    page = Page(page_of(replace(run, measurements=[*run.measurements, strange])))
     check_harmless(page)
     assert utf8(text) in " ".join(page.text)
 
@@ -212,7 +211,7 @@ def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -
     assert len(found["lanes"]) == MAX_LANES
     assert "TPU:37" in [lane["device"] for lane in found["lanes"]]
     assert found["more"] == []
-    assert "16 of 64 devices" in render(run_of(traced(trace)))
+    assert "16 of 64 devices" in page_of(run_of(traced(trace)))
     assert thinned(3, 16, 2) == [0, 1, 2]
     assert thinned(100_000, 16, 99_999)[-1] == 99_999
 
@@ -235,7 +234,7 @@ def test_a_huge_trace_is_cut_and_says_so() -> None:
 def test_a_large_run_keeps_the_page_small(tmp_path: Path) -> None:
     trace = large(64, 64, 500)
     plans = [traced(trace, flags={"number": str(at)}) for at in range(MAX_PROFILES + 3)]
-    page = render(run_of(*plans))
+    page = page_of(run_of(*plans))
     assert len(page.encode()) < BUDGET
     assert "3 more profiles are not drawn" in page
     assert page.count('<figure class="step') == MAX_PROFILES

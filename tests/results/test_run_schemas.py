@@ -10,8 +10,8 @@ import pytest
 
 from stripectl.analysis.comparison import compare_runs
 from stripectl.core.reason import ReasonKind
-from stripectl.reporters.html.page import page_markdown, render
 from stripectl.results.run import VERSION, Run
+from tests.support.pages import markdown_of, page_of
 
 GOLDEN = Path(__file__).parent / "golden"
 RUNS = {path.name.partition(".")[0]: path for path in sorted(GOLDEN.glob("*.json.gz"))}
@@ -33,7 +33,7 @@ def test_a_stored_run_is_read_and_rendered_with_its_figures(name: str, tmp_path:
     said = [(m["reason"], m.get("kind", "unknown")) for m in content["measurements"] if m["reason"]]
     assert [(str(m.reason), m.reason.kind) for m in run.measurements if m.reason] == said
     if SCHEMAS[name] < VERSION:  # other tests render runs of the newest schema
-        page, markdown = render(run), page_markdown([run])
+        page, markdown = page_of(run), markdown_of([run])
         if advice := content["recommendation"]:
             assert advice["plan"] in page
             assert advice["plan"] in markdown

@@ -37,10 +37,10 @@ WITH_DEVICES = re.compile(r"stripectl\.(__main__|worker|execute|layer|measure|co
 
 with atheris.instrument_imports(include=["stripectl", "yaml"]):  # pyright: ignore[reportAttributeAccessIssue]
     import stripectl
-    from stripectl.reporters.html.page import render
     from stripectl.results.run import Run
     from tests.support import hostile, untrusted
     from tests.support.golden import PROFILES, ProfileData
+    from tests.support.pages import page_of
 
     for found in pkgutil.walk_packages(stripectl.__path__, "stripectl."):  # also what commands import when they run
         if not WITH_DEVICES.match(found.name):
@@ -82,7 +82,7 @@ def sound_runs() -> Iterator[bytes]:
         yield json.dumps(hostile.run(Random(at), most=2)).encode() + DRAWN * (at % 5 == 0)
     few = json.dumps(hostile.run(Random(0), most=2))
     yield gzip.compress(few.encode())
-    yield render(Run.from_json(json.loads(few), "a seed")).encode()
+    yield page_of(Run.from_json(json.loads(few), "a seed")).encode()
 
 
 def check_folder(content: bytes, folder: Path) -> None:

@@ -1,23 +1,35 @@
 """The table of all measurements, and the details of each: samples, check, and the command that repeats it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.errors import BadInput
 from stripectl.export.integrations.yaml import command_line
-from stripectl.reporters.cells import hidden_cell, memory_cell, sent_cell, speedup_cell, spread_cell
+from stripectl.reporters.cells import BLANK, Cell, measurement_cells
 from stripectl.reporters.html.charts import PageContext
 from stripectl.reporters.refusals import refusals, refused_alike
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement, attention_bound
+from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.noise import disturbances
-from stripectl.util.units import NOTHING, duration, rate, times
+from stripectl.util.units import duration
 
 COLUMNS = (
-    *("time", "samples", "speed-up", "bound", "layer bound", "vs one", "tiles", "useful", "sent", "hidden", "memory"),
-    *("rate", "MFU", "simulation is off by"),
+    *(
+        "time",
+        "samples",
+        "speed-up",
+        "bound",
+        "layer bound",
+        "vs one",
+        "tiles computed",
+        "useful",
+        "sent",
+        "hidden",
+        "memory",
+    ),
+    *("per device", "MFU", "simulation is off by"),
 )
 MAX_NAMED_PLANS = 200  # plans that were refused for one reason
 WHY_NOT = {  # of a cell that says n/a
@@ -27,22 +39,15 @@ WHY_NOT = {  # of a cell that says n/a
     "bound": "it is known only over the contiguous layout of the same scheme, under one mask",
     "layer bound": "only a whole model has one",
     "vs one": "one device was not timed by the same method, or is this row",
-    "tiles": "no counted tiles are computed",
+    "tiles computed": "no counted tiles are computed",
     "useful": "no counted tiles are computed",
     "sent": "one device sends nothing",
     "hidden": "it needs communication, and a compiled schedule or a profile",
     "memory": "the memory of a plan that was refused for another reason is not known",
-    "rate": "it needs a time",
+    "per device": "it needs a time",
     "MFU": "no peak rate is published for this hardware and dtype",
     "simulation is off by": "only a plan that was measured and simulated has an error",
 }
-
-
-class TableCell(NamedTuple):
-    """The text of a cell, and the number that it is sorted by."""
-
-    text: str
-    value: float | None = None
 
 
 class MeasurementRow(TypedDict):
@@ -57,10 +62,7 @@ class MeasurementRow(TypedDict):
     reason: str
     plans: list[str]
     unnamed: int
-    cells: list[TableCell]
-
-
-BLANK = TableCell(NOTHING)
+    cells: list[Cell]
 
 
 def measurement_tables(shown: Sequence[Measurement], run: MeasurementSet) -> list[PageContext]:
@@ -76,14 +78,14 @@ def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run
     told = refusals(shown[at] for at in members)
     alone = {m.key for m in told.others(shown[at] for at in members)}
     own = [at for at in members if shown[at].key in alone]
-    numbers = [measurement_cells(shown[at], run) for at in own]
-    known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
+    numbers = [measurement_cells(shown[at], run) if shown[at].status == "ok" else {} for at in own]
+    known = {column for row in numbers for column in row}
     columns = [column for column in COLUMNS if column == "time" or column in known]
     rows = list[MeasurementRow]()
     for at, row in zip(own, numbers, strict=True):
         m = shown[at]
         shown_row = _row(m, plan_label(m) if m.status == "ok" else str(m.plan), measurement_anchor(at))
-        shown_row["cells"] = [row[column] for column in columns]
+        shown_row["cells"] = [row.get(column, BLANK) for column in columns]
         rows.append(shown_row)
     for those in told.groups:
         shown_row = _row(those[0], refused_alike(those), None)
@@ -121,34 +123,6 @@ def _row(m: Measurement, plan: str, at: str | None) -> MeasurementRow:
 def measurement_anchor(at: int) -> str:
     """The name of a measurement's details in the page."""
     return f"m{at}"
-
-
-def measurement_cells(m: Measurement, run: MeasurementSet) -> dict[str, TableCell]:
-    """The numbers of a measurement, as a table prints them."""
-    known = dict.fromkeys(COLUMNS, BLANK)
-    if m.status != "ok":
-        return known
-    found: dict[str, tuple[str, float | None]] = {
-        "time": (spread_cell(m), m.median_s),
-        "memory": (memory_cell(m), m.peak_bytes),
-        "hidden": (hidden_cell(m), m.overlap and m.overlap.ratio),
-        "rate": (rate(m.flops_per_s_per_device, "FLOP/s"), m.flops_per_s_per_device),
-    }
-    if m.samples_s:
-        found["samples"] = str(len(m.samples_s)), len(m.samples_s)
-    if m.tiles:
-        found["tiles"] = f"{m.tiles.computed:,}", m.tiles.computed
-        found["useful"] = f"{m.tiles.efficiency:.1%}", m.tiles.efficiency
-    if m.devices > 1:
-        layer, sent, alone = m.bound and m.bound.layer, sum((m.bytes or {}).values()), run.over_one_device(m)
-        found["speed-up"] = speedup_cell(m), m.speedup.value if m.speedup else None
-        found |= {"sent": (sent_cell(m), sent), "vs one": (times(alone), alone)}
-        found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
-    if m.mfu is not None:
-        found["MFU"] = f"{m.mfu:.0%}", m.mfu
-    if (error := run.simulation_error(m)) is not None:
-        found["simulation is off by"] = f"{error:+.0%}", error
-    return known | {name: TableCell(*each) for name, each in found.items()}
 
 
 def measurement_details(shown: Sequence[Measurement], run: MeasurementSet) -> list[PageContext]:

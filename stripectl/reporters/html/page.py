@@ -9,15 +9,12 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import jinja2
 from markupsafe import Markup, escape
 
-from stripectl.analysis.recommendation import recommend
-from stripectl.reporters import markdown_report
 from stripectl.reporters.cells import MARKS as METHOD_MARKS
 from stripectl.reporters.html import (
     accuracy,
@@ -40,7 +37,6 @@ from stripectl.reporters.html.page_content import page_context
 from stripectl.results.labels import METHOD_WORDS
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8
-from stripectl.util.json import JsonObject
 from stripectl.util.output import write_atomically
 from stripectl.util.progress import Say, quiet
 
@@ -64,7 +60,8 @@ SMALL, BROAD = 0.86, 1.1  # of the width that a drawing was given
 
 
 def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | None = None) -> None:
-    """Write the report of a run; `past` are the runs of a history up to it.
+    """Write the report of a run that has its recommendation (`recommended`); `past` are the runs of a history up to
+    it.
 
     Raises:
         BadInput: the folder cannot be written.
@@ -73,7 +70,8 @@ def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | N
 
 
 def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str:
-    """The page. It loads nothing and is complete without its script; text that UTF-8 cannot hold is replaced."""
+    """Return the page of a run that has its recommendation. It loads nothing and is complete without its script; text
+    that UTF-8 cannot hold is replaced."""
     start_drawer()
     said = page_context(run, past)
     figures = figures_of(said["sections"].values())
@@ -87,23 +85,8 @@ def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
     """The page with runs side by side."""
     start_drawer()
-    said = side_by_side.side_by_side_context([run.readable() for run in runs])
+    said = side_by_side.side_by_side_context(runs)
     return _page("several.html", said | {"terms": escape}, figures_of([said["part"]]), say)
-
-
-def page_markdown(runs: Sequence[Run]) -> str:
-    """A run, or several side by side, for a comment on a pull request."""
-    read = [run.readable() for run in runs]
-    if len(read) > 1:
-        return markdown_report.several_runs_markdown(read)
-    return markdown_report.run_markdown(read[0], recommend(read[0]))
-
-
-def page_json(runs: Sequence[Run]) -> JsonObject:
-    """A run with its recommendation; several runs as a list of such."""
-    read = [run.readable() for run in runs]
-    found = [replace(run, recommendation=recommend(run)).to_json() for run in read]
-    return found[0] if len(found) == 1 else {"runs": found}
 
 
 Figure = Sequence[Chart]  # the panels of a figure

@@ -1,11 +1,10 @@
 """Everything that the report of a run shows, as plain data in the order of the page."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from stripectl.analysis.note import lines_of_note, note_lines
-from stripectl.analysis.recommendation import recommend
+from stripectl.reporters.facts import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.history_text import run_minute
 from stripectl.reporters.html import (
     accuracy,
@@ -27,7 +26,6 @@ from stripectl.reporters.html import (
     workloads,
 )
 from stripectl.reporters.html.charts import ChartTable, Section, chart_table
-from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import VERSION
@@ -50,11 +48,9 @@ MAX_LISTED_ROWS = 200  # rows of the compiler's facts, and of checks
 
 def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     """The content of the page, as plain data in the order of the page."""
-    run = run.readable()
-    shown = run.results
-    found = recommend(run)
+    shown, found = run.results, run.recommendation
     cards = recommendation.recommendation_cards(found)
-    packed, left_out = run_archive.archive_of_run(replace(run, recommendation=found))
+    packed, left_out = run_archive.archive_of_run(run)
     listed = run_archive.shown_measurements(shown)
     sections = [*(part.of_run(shown) for part in SECTIONS), history.of_run(past)]
     paired = pairs_of([each for each in sections if each["groups"]])

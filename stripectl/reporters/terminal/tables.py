@@ -9,7 +9,7 @@ from rich.text import Text
 
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES
-from stripectl.reporters.cells import COLUMNS, PAIR_COLUMNS, measurement_row
+from stripectl.reporters.cells import measurement_cells, texts_of
 from stripectl.reporters.refusals import Refusals, refusal_texts, refusals
 from stripectl.results.fit import Fit, memory_fit
 from stripectl.results.labels import workload_label
@@ -18,6 +18,7 @@ from stripectl.results.measurement_set import MeasurementSet
 from stripectl.results.run import Run
 from stripectl.util.units import plural
 
+COLUMNS = ("plan", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
 MIN_COLUMNS = 4  # columns that are shown on any screen
 TEXT_COLUMNS = ("plan", "method", "speed-up")
 
@@ -40,7 +41,8 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
             listed = list(of_pass)
             rows = listed if every else best_of_schemes(listed)
             columns = shown_columns(rows, measurements)
-            made = fitted_table(columns, [measurement_row(m, measurements) for m in rows], width)
+            cells = (texts_of(measurement_cells(m, measurements), columns) for m in rows)
+            made = fitted_table(columns, [dict(zip(columns, texts, strict=True)) for texts in cells], width)
             lacking |= dict.fromkeys(columns[len(made.columns) :])
             hidden += len(listed) - len(rows)
             shown += [Text(f"{passes}, {title} on {members[0].target}", style="bold"), made, Text("")]
@@ -56,13 +58,14 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
 
 def shown_columns(rows: Sequence[Measurement], measurements: MeasurementSet) -> list[str]:
     """The columns that these rows have values for, the most important first."""
-    memory = any(m.method == "compiled" or memory_fit(m) == Fit.TOO_CLOSE for m in rows)
-    extra = ["memory"] * memory + ["hidden"] * any(m.overlap for m in rows)
-    pairs = any(measurements.simulation_of(m) for m in rows)
-    columns = [*COLUMNS[:MIN_COLUMNS], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[MIN_COLUMNS:]]
-    return [
-        name for name in columns if name != "MFU" or any(m.mfu is not None for m in rows)
-    ]  # no peak of CPUs is known
+    shown = {
+        "simulation": any(measurements.simulation_of(m) for m in rows),
+        "memory": any(m.method == "compiled" or memory_fit(m) == Fit.TOO_CLOSE for m in rows),
+        "hidden": any(m.overlap for m in rows),
+        "MFU": any(m.mfu is not None for m in rows),  # no peak of CPUs is known
+    }
+    columns = (*COLUMNS[:MIN_COLUMNS], "simulation", "memory", "hidden", *COLUMNS[MIN_COLUMNS:])
+    return [name for name in columns if shown.get(name, True)]
 
 
 def _by_pass_and_time(m: Measurement) -> tuple[int, int, float]:

@@ -1,13 +1,15 @@
 """Nested data of a run as small tables of names and values, each in the unit that its name ends in: the environment,
 and the sources of its times."""
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from stripectl.reporters.html.charts import PageContext
-from stripectl.reporters.html.cost_sources import cost_source_rows
+from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import noise_warnings
+from stripectl.results.records import record_json
 from stripectl.results.run import Run
 from stripectl.util.json import JsonObject, is_list, is_mapping, is_sequence
 from stripectl.util.units import NOTHING, in_unit
@@ -37,6 +39,15 @@ class FactTable(TypedDict):
     rows: list[tuple[str, str]]
 
 
+class CalibrationFacts(TypedDict):
+    """A source of costs in words, its figures, and the number of measurements that use it."""
+
+    source: str
+    text: str
+    facts: list[FactTable]
+    used_by: int
+
+
 def environment_rows(run: Run) -> list[FactTable]:
     """The environment of a run, without its warnings."""
     return fact_rows({name: value for name, value in run.environment.items() if name != "warnings"})
@@ -48,12 +59,21 @@ def warnings_of(run: Run) -> list[str]:
     return [*map(str, found if is_list(found) else [found] if found else []), *noise_warnings(run.measurements)]
 
 
-def cost_source_facts(shown: Sequence[Measurement]) -> list[PageContext]:
-    """The sources of simulated times, each calibration once, with the number of measurements that use it."""
-    return [
-        {"source": source, "text": text, "facts": fact_rows(detail), "used_by": count}
-        for source, text, detail, count in cost_source_rows(shown)
-    ]
+def cost_source_facts(shown: Sequence[Measurement]) -> list[CalibrationFacts]:
+    """Return the sources of times that were not measured, each calibration once; the coarse calibrations of a source
+    count as one: each has its own figures, which are in run.json."""
+    used = Counter[str]()
+    for m in shown:
+        if m.cost_source and m.status == "ok":
+            source = CostSource(source=m.cost_source.source) if m.is_search_probe else m.cost_source
+            used[json.dumps(record_json(source))] += 1
+    found = list[CalibrationFacts]()
+    for text, count in used.items():
+        figures = json.loads(text)
+        source = CostOrigin(figures.pop("source"))
+        facts = fact_rows(figures)
+        found.append({"source": source, "text": source.description, "facts": facts, "used_by": count})
+    return found
 
 
 def fact_rows(content: JsonObject) -> list[FactTable]:
