@@ -56,7 +56,7 @@ def sent_cell(m: Measurement) -> str:
 
 
 def measurement_cells(m: Measurement, run: MeasurementSet) -> dict[str, Cell]:
-    """Return the cells of a measurement of a run by their columns; columns without a value are left out."""
+    """Return the cells of a measurement of a run by their columns; columns without a value are missing."""
     known = [("plan", plan_label(m), None), ("memory", memory_cell(m), m.peak_bytes)]
     if m.status != "ok":
         return _cells([*known, ("method", m.status, None)])

@@ -29,7 +29,7 @@ VERDICTS = (  # changes first
 @dataclass(frozen=True)
 class SideBySide:
     """Several runs: a letter for each, measurements in the columns of `CHANGES`, facts of their environments with a
-    value per run, and the number of facts that are alike."""
+    value per run, and the number of equal facts."""
 
     letters: list[str]
     answer: str
