@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stripectl.analysis.recommendation import recommended
 from stripectl.cli import main
 from stripectl.reporters.html.page import write_report
 from stripectl.results.measurement import Measurement
@@ -374,7 +375,7 @@ def test_hostile_text_does_nothing(browser, tmp_path: Path, text: str) -> None:
         some = content["measurements"][:3] + content["measurements"][-3:]
         every += [poisoned(m, text) | {"plan": m["plan"]} for m in some] + [poisoned(m, text) for m in some[:2]]
     run = Run.from_json(poisoned(content | {"measurements": []}, text) | {"measurements": every}, "run.json")
-    write_report(run, tmp_path / "one.html")
+    write_report(recommended(run), tmp_path / "one.html")
     write_atomically(tmp_path / "two.html", page_of_several([run, run]))
     for name in ("one", "two"):
         show(browser, tmp_path / f"{name}.html")
