@@ -75,7 +75,7 @@ def bench(*, output: str | Path | None = None, resume: bool = False, progress: b
         progress_display(progress) as say,
     ):
         collect(kept, benching.bench(with_previous(request, kept), say, tell=kept.take))
-    return with_recommendation(kept)
+    return recommended(kept.gathered())
 
 
 @python_words(PHRASES)
@@ -102,7 +102,7 @@ def tune_tiles(
         progress_display(progress) as say,
     ):
         collect(kept, tuning.tune(replace(search, request=with_previous(search.request, kept)), say, tell=kept.take))
-    return with_recommendation(kept)
+    return recommended(kept.gathered())
 
 
 @python_words(PHRASES)
@@ -123,7 +123,7 @@ def trace(
     ):
         sampling = replace(request.sampling, profile_folder=kept.folder, profile_steps=steps)
         collect(kept, benching.bench(replace(request, sampling=sampling), say, tell=kept.take))
-    return with_recommendation(kept)
+    return recommended(kept.gathered())
 
 
 def compare(base: str | Path | Run, new: str | Path | Run, max_regression: float = 0.05) -> list[Comparison]:
@@ -227,8 +227,3 @@ def progress_display(shown: bool) -> Generator[Say, None, None]:
 def collect(kept: RunWriter, events: Iterator[Event]) -> None:
     for event in events:
         kept.take(event)
-
-
-def with_recommendation(kept: RunWriter) -> Run:
-    """The run, with its speed-ups and its recommendation."""
-    return recommended(kept.gathered())

@@ -13,7 +13,7 @@ from stripectl.core.reason import ReasonKind
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import SCHEMA, VERSION, Run
-from stripectl.runner.static_facts import why_refused
+from stripectl.runner.cases import why_refused
 
 RUNS = Path(__file__).parents[1] / "examples" / "runs"
 

@@ -59,10 +59,8 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
     if kind == "schemes":
         found = {name: [*lines, *scheme_summary(schemes[name])] for name, lines in found.items()}
     if kind == "kernels":
-        found = {
-            name: [*lines, *([str(why)] if (why := kernels[name].why_missing()) else [])]
-            for name, lines in found.items()
-        }
+        missing = {name: why for name in found if (why := kernels[name].why_missing())}
+        found |= {name: [*found[name], str(why)] for name, why in missing.items()}
     found |= {name: [f"cannot be loaded: {why}"] for name, why in broken.items()}
     return [(name if line == lines[0] else "", line) for name, lines in sorted(found.items()) for line in lines]
 

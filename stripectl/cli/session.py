@@ -123,8 +123,8 @@ def show_warning(text: str) -> None:
 def finish(
     kept: "RunWriter", screen: "Console", output: OutputOptions, shown: "Run", notes: Sequence[str] = ()
 ) -> None:
-    """Print the recommendation; the table of `shown`, a part of the run; the winner at
-    each length, where schemes were compared at several; and write the report and say where the files are.
+    """Print the recommendation; the table of `shown`, a part of the run; the winner at each length, where schemes were
+    compared at several; and write the report and say where the files are.
 
     Raises:
         BadInput: the run or its report could not be written to its place; everything else was done.

@@ -126,7 +126,7 @@ def _write_with_reason(write: Callable[[Any], JsonObject], record: Any) -> JsonO
     for name, value in write(record).items():
         found[name] = value
         if name == "reason":
-            found |= {"kind": why.kind.value if why else None, "advice": why.advice or None if why else None}
+            found |= {"kind": why and why.kind.value, "advice": why and (why.advice or None)}
     return found
 
 

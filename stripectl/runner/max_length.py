@@ -111,14 +111,10 @@ def search_max_length(case: Case, attempt: Attempt) -> Measurement:
         if known[guess].status == "failed":
             break
         guess = min(max(_memory_ends(known, low), low + 1), high - 1)
-    refused = known.get(high)
-    longest = LongestSequence(
-        step=step,
-        refused=high * step,
-        reason=refused.reason
-        if refused
-        else Reason.unsupported(f"positions are 32-bit: at most {format_length(MAX_SEQ_LEN)}"),
-    )
+    reason = Reason.unsupported(f"positions are 32-bit: at most {format_length(MAX_SEQ_LEN)}")
+    if refused := known.get(high):
+        reason = refused.reason
+    longest = LongestSequence(step=step, refused=high * step, reason=reason)
     program = known[low].compiled_program or CompiledProgram()
     return replace(known[low], compiled_program=replace(program, longest=longest))
 

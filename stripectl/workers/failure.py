@@ -13,8 +13,8 @@ def failure_kind(failure: WorkerError) -> ReasonKind:
     return ReasonKind.TIMEOUT if failure.timed_out else ReasonKind.ERROR
 
 
-def failure_reason(failure: WorkerError, during: str = "") -> tuple[Reason, Literal["failed", "refused"]]:
-    """(reason, status) of a plan that failed to compile. `during` comes before the worker's words."""
+def failure_reason(failure: WorkerError, prefix: str = "") -> tuple[Reason, Literal["failed", "refused"]]:
+    """(reason, status) of a plan that failed to compile. `prefix` comes before the worker's words."""
     advice = "Try a longer --compile-timeout" if failure.timed_out else ""
-    reason = Reason(failure_kind(failure), f"{during}{failure}", advice)
+    reason = Reason(failure_kind(failure), f"{prefix}{failure}", advice)
     return reason, "refused" if failure.unsupported else "failed"

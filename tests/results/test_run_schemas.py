@@ -4,6 +4,8 @@ kinds."""
 
 import gzip
 import json
+import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from stripectl.core.reason import ReasonKind
 from stripectl.results.run import VERSION, Run
 from tests.support.pages import markdown_of, page_of
 
+ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 RUNS = {path.name.partition(".")[0]: path for path in sorted(GOLDEN.glob("*.json.gz"))}
 SCHEMAS = {"cpu": 1, "empty": 1, "refused-2": 2, "refused-3": 3, "traced": 1, "tuning": 1}
@@ -48,3 +51,17 @@ def test_runs_of_two_schemas_are_compared_and_give_the_same_sentences() -> None:
     assert {m.reason.kind for m in new.measurements if m.reason} == {ReasonKind.NO_AXIS}
     compared = compare_runs(old, new, 0.0)
     assert compared and {each.change for each in compared} == {0.0}
+
+
+def test_the_command_of_the_example_runs_writes_the_newest_schema_and_keeps_what_has_it(tmp_path: Path) -> None:
+    rewrite = runpy.run_path(str(ROOT / "tools" / "example_runs.py"))["rewrite"]
+    examples = sorted((ROOT / "examples" / "runs").glob("*.json.gz"))
+    assert examples
+    for path in (*examples, RUNS["refused-2"]):
+        shutil.copy(path, tmp_path)
+        rewrite(tmp_path / path.name)
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes() or path == RUNS["refused-2"], path
+    newest = Run.load(RUNS["refused-3"])
+    assert [m.reason for m in Run.load(tmp_path / RUNS["refused-2"].name).measurements] == [
+        m.reason for m in newest.measurements
+    ]

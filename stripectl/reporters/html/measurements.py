@@ -60,9 +60,9 @@ class MeasurementRow(TypedDict):
     method: str
     status: str
     reason: str
-    plans: list[str]
+    plans: Sequence[str]
     unnamed: int
-    cells: list[Cell]
+    cells: Sequence[Cell]
 
 
 def measurement_tables(shown: Sequence[Measurement], run: MeasurementSet) -> list[PageContext]:
@@ -78,45 +78,48 @@ def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run
     told = refusals(shown[at] for at in members)
     alone = {m.key for m in told.others(shown[at] for at in members)}
     own = [at for at in members if shown[at].key in alone]
-    numbers = [measurement_cells(shown[at], run) if shown[at].status == "ok" else {} for at in own]
-    known = {column for row in numbers for column in row}
-    columns = [column for column in COLUMNS if column == "time" or column in known]
-    rows = list[MeasurementRow]()
-    for at, row in zip(own, numbers, strict=True):
-        m = shown[at]
-        shown_row = _row(m, plan_label(m) if m.status == "ok" else str(m.plan), measurement_anchor(at))
-        shown_row["cells"] = [row.get(column, BLANK) for column in columns]
-        rows.append(shown_row)
-    for those in told.groups:
-        shown_row = _row(those[0], refused_alike(those), None)
-        shown_row["plans"] = [str(m.plan) for m in those[:MAX_NAMED_PLANS]]
-        shown_row["unnamed"] = len(those[MAX_NAMED_PLANS:])
-        rows.append(shown_row)
-    lacking = [
-        column
-        for column in columns
-        if any(row["status"] == "ok" and row["cells"][columns.index(column)] == BLANK for row in rows)
-    ]
+    numbers = {at: measurement_cells(shown[at], run) for at in own if shown[at].status == "ok"}
+    columns = [name for name in COLUMNS if name == "time" or any(name in row for row in numbers.values())]
+    lacking = [name for name in columns if any(name not in row for row in numbers.values())]
+    rows = [_row_of_plan(at, shown[at], [numbers.get(at, {}).get(name, BLANK) for name in columns]) for at in own]
     return {
         "title": title,
         "columns": columns,
-        "rows": rows,
-        "lacking": [{"column": column, "why": WHY_NOT[column]} for column in lacking],
+        "rows": rows + list(map(_row_of_group, told.groups)),
+        "lacking": [{"column": name, "why": WHY_NOT[name]} for name in lacking],
     }
 
 
-def _row(m: Measurement, plan: str, at: str | None) -> MeasurementRow:
+def _row_of_plan(at: int, m: Measurement, cells: Sequence[Cell]) -> MeasurementRow:
+    """The row of the measurement at this place in the run."""
+    return _row(m, plan_label(m) if m.status == "ok" else str(m.plan), measurement_anchor(at), cells=cells)
+
+
+def _row_of_group(those: Sequence[Measurement]) -> MeasurementRow:
+    """The row of plans that were refused for one reason."""
+    named, unnamed = those[:MAX_NAMED_PLANS], those[MAX_NAMED_PLANS:]
+    return _row(those[0], refused_alike(those), None, plans=[str(m.plan) for m in named], unnamed=len(unnamed))
+
+
+def _row(
+    m: Measurement,
+    plan: str,
+    anchor: str | None,
+    plans: Sequence[str] = (),
+    unnamed: int = 0,
+    cells: Sequence[Cell] = (),
+) -> MeasurementRow:
     return {
-        "id": at,
+        "id": anchor,
         "plan": plan,
         "passes": m.workload.passes,
         "target": str(m.target),
         "method": m.method,
         "status": m.status,
         "reason": str(m.reason or "no reason was given"),
-        "plans": [],
-        "unnamed": 0,
-        "cells": [],
+        "plans": plans,
+        "unnamed": unnamed,
+        "cells": cells,
     }
 
 
