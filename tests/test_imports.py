@@ -14,13 +14,8 @@ import pytest
 import stripectl
 import stripectl.compat as compat
 from stripectl.core.kernel import kernels
-from stripectl.core.plan import read_plan
-from stripectl.core.workload import Workload
-from stripectl.hardware.target import read_target
 from stripectl.results.history import History
-from stripectl.results.measurement import Measurement
-from stripectl.results.run import Run
-from stripectl.statistics.intervals import median_interval
+from tests.support.factories import noisy_ring, run_of
 
 PACKAGE = Path(stripectl.__file__).parent
 MAY_IMPORT_JAX = {"compat", "compile", "execute", "measure", "profiling", "training", "workers"}
@@ -135,6 +130,15 @@ def test_every_module_lies_in_a_folder_of_the_list() -> None:
     assert {name for name in modules() if name not in ROOT and name.split(".")[1] not in folders} == set()
 
 
+def test_no_test_imports_from_a_test() -> None:
+    """What several of them need lies in tests/support; a script in a string is no exception."""
+    borrows = re.compile(r"^\s*(from|import) tests\.([\w.]+\.)?test_", re.MULTILINE)
+    tests = Path(__file__).parent
+    assert [
+        str(path.relative_to(tests)) for path in sorted(tests.rglob("*.py")) if borrows.search(path.read_text())
+    ] == []
+
+
 def test_there_is_no_import_cycle() -> None:
     known = modules()
     graph = {name: imports(tree) & known.keys() - {name} for name, tree in known.items()}
@@ -154,19 +158,7 @@ def test_there_is_no_import_cycle() -> None:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stored")
-    samples = (1.0, 1.1, 0.9, 1.0)
-    median, interval = median_interval(samples)
-    work = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
-    m = Measurement(
-        workload=work,
-        plan=read_plan("ring/striped/xla@ring=2,tile=128x128"),
-        target=read_target("cpu:2"),
-        method="measured",
-        samples_s=samples,
-        median_s=median,
-        ci95_s=interval,
-    )
-    run = Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"versions": {}}, [m])
+    run = run_of(noisy_ring("striped", 1.0))
     run.save(folder)
     History(folder).add(run)
     (folder / "claims.yaml").write_text("claims: [striped time < 2 s]")

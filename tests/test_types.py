@@ -25,6 +25,7 @@ from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.statistics.verdict import Verdict
 from stripectl.util.progress import quiet
+from tests.support.factories import run_of
 from tests.support.fake_backend import FakeBackends
 
 PACKAGE = Path(stripectl.__file__).parent
@@ -95,7 +96,7 @@ def run_of_backend() -> Run:
     options = RequestOptions(seqlen="4k", heads=4, head_dim=64, target="v5e:2x2", method="compiled", passes="forward")
     request = parse_request(options)
     found = finals(run_request(request, HalvedBackends(request, quiet), quiet))
-    return Run("one", "2026-11-25T20:00:00+00:00", "stripectl bench", {"devices": [], "warnings": []}, found)
+    return run_of(*found, devices=[], warnings=[])
 
 
 def test_a_backend_an_output_and_a_consumer_of_verdicts_are_one_file_each(run_of_backend: Run) -> None:

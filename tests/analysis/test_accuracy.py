@@ -10,8 +10,8 @@ from stripectl.analysis.accuracy import compiled_steps
 from stripectl.analysis.accuracy.attention import attention_groups, attention_rows, known_error, published_devices
 from stripectl.analysis.accuracy.meshes import as_jax_lays_it, mesh_orders, mesh_times, published_plans
 from stripectl.analysis.accuracy.paper import measured_devices, paper_kernel, speed_ups
-from stripectl.cli import main
 from stripectl.core.workload import Workload
+from tests.support.command import run
 
 
 def test_every_row_that_ships_is_read() -> None:
@@ -95,16 +95,13 @@ def test_an_error_is_known_for_the_kernel_pass_mask_and_dtype_of_published_times
 
 
 def test_the_command_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        main(["accuracy", "--rows"])
-    assert done.value.code == 0
+    assert run("accuracy", "--rows") == 0
     said = capsys.readouterr().out
     assert "tokamax splash" in said and "fitted to them" in said and "Kendall's tau" in said
 
 
 def test_the_command_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["accuracy", "--json"])
+    assert run("accuracy", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert {each["hardware"] for each in found["attention"]} == {"v5p", "tpu7x", "h100", "h200", "gb300"}
     assert found["paper_constants"].keys() == {"a100", "v3", "v4"}

@@ -6,9 +6,9 @@ import pytest
 
 from stripectl.analysis.notes.lasp_or_lasp2 import chain_and_gather
 from stripectl.analysis.notes.state_exchanges import state_exchanges
-from stripectl.cli import main
 from stripectl.results.run import Run
 from stripectl.util.units import nbytes
+from tests.support.command import run
 
 
 def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path, capsys) -> None:
@@ -16,9 +16,7 @@ def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path,
     words = (
         "--scheme lasp,lasp2 --decay per-head --seqlen 2k,1M --pass forward --target v5e:2x4 --method simulated --quiet"
     )
-    with pytest.raises(SystemExit) as done:
-        main(["bench", *words.split(), "--output", str(tmp_path / "run")])
-    assert done.value.code == 0
+    assert run("bench", *words.split(), "--output", str(tmp_path / "run")) == 0
     printed = " ".join(capsys.readouterr().out.split())
     (said,) = chain_and_gather(Run.load(tmp_path / "run"))
     assert said in printed and said in " ".join((tmp_path / "run" / "report.html").read_text().split())
@@ -43,13 +41,11 @@ def test_a_bench_of_a_recurrence_says_why_the_winner_changes(
     """All-to-alls send every token, and maps have the same size at any length."""
     words = "--recurrence gdn --heads 64 --head-dim 128 --scheme lasp,lasp2,linear_scan,ulysses --seqlen 4k,256k"
     words += f" --pass forward --target {target} --method simulated --quiet"
-    with pytest.raises(SystemExit) as done:
-        main(["bench", *words.split(), "-o", str(tmp_path / "run")])
-    assert done.value.code == 0
+    assert run("bench", *words.split(), "-o", str(tmp_path / "run")) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    run = Run.load(tmp_path / "run")
-    (line,) = state_exchanges(run)
-    assert line in printed and chain_and_gather(run) == []
+    found = Run.load(tmp_path / "run")
+    (line,) = state_exchanges(found)
+    assert line in printed and chain_and_gather(found) == []
     assert f"at 4k ulysses is the fastest; at 256k {long}." in line
     maps = 4 * 64 * 128 * (128 + 128)  # bytes of a delta rule's maps, of which a half is a state
     assert f"lasp2 sends {nbytes(15 * maps)} in 1 gather (" in line

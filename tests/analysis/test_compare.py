@@ -13,12 +13,9 @@ from stripectl.core.plan import read_plan
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from stripectl.statistics.intervals import median_interval
 from stripectl.statistics.paired_change import holm
-from tests.cli.test_cli import run as cli
-from tests.results.test_measurement import measured, run
-from tests.support.parts import with_parts
-from tests.support.reasons import because
+from tests.support.command import run as cli
+from tests.support.factories import because, noisy_ring, run_of, with_parts, with_samples
 
 STEADY = {"yardstick_s": [1e-3] * 15, "others": 0.0, "throttled": 0, "compiled": 0}
 
@@ -27,14 +24,11 @@ def sampled(median_s: float, noise: float = 0.001, seed: int = 0, count: int = 1
     """Noise as a machine makes it: around the median, and now and then much more."""
     rng = np.random.default_rng(seed)
     factors = 1 + noise * rng.standard_normal(count) + (rng.random(count) < 0.1) * rng.exponential(10 * noise, count)
-    samples = tuple(median_s * factors)
-    middle, interval = median_interval(samples)
-    m = replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval)
-    return with_parts(m, noise=STEADY | guards)
+    return with_parts(with_samples(noisy_ring("striped", 1.0), median_s * factors), noise=STEADY | guards)
 
 
 def verdict(base: Measurement, new: Measurement, threshold: float = 0.05) -> tuple[str, str]:
-    [found] = compare_runs(run(base), run(new), threshold)
+    [found] = compare_runs(run_of(base), run_of(new), threshold)
     return found.verdict, found.why
 
 
@@ -71,10 +65,8 @@ def lent(median_s: float, slow: float, seed: int) -> Measurement:
     rng = np.random.default_rng(seed)
     times = np.where(rng.random(120) < slow, 1.33, 1.0)
     seen = np.where(rng.random(120) < 0.05, 1.0, times) * (1 + 0.01 * rng.standard_normal(120))
-    samples = tuple(median_s * times * (1 + 0.02 * rng.standard_normal(120)))
-    middle, interval = median_interval(samples)
-    guards = STEADY | {"yardstick_s": list(1e-3 * seen)}
-    return with_parts(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval, noise=guards)
+    m = with_samples(noisy_ring("striped", 1.0), median_s * times * (1 + 0.02 * rng.standard_normal(120)))
+    return with_parts(m, noise=STEADY | {"yardstick_s": list(1e-3 * seen)})
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.2, 0.8), (0.8, 0.2), (0.0, 0.5)])
@@ -113,19 +105,19 @@ def test_many_comparisons_are_held_to_one_chance() -> None:
         replace(sampled(1.0, 0.05, seed + 500), plan=read_plan(f"ring/striped/xla@ring={2 + seed}"))
         for seed in range(60)
     ]
-    found = compare_runs(run(*many), run(*again), 0.0)
+    found = compare_runs(run_of(*many), run_of(*again), 0.0)
     assert not [each for each in found if each.verdict in ("REGRESSED", "IMPROVED")]
 
 
 def test_what_failed_since_is_broken_what_is_absent_missing_and_nothing_in_common_refused() -> None:
-    broken = replace(measured("striped", 1.0), status="failed", reason=because("x"), median_s=None)
-    found = compare_runs(run(measured("striped", 1.0), measured("zigzag", 1.0)), run(broken), 0.05)
+    broken = replace(noisy_ring("striped", 1.0), status="failed", reason=because("x"), median_s=None)
+    found = compare_runs(run_of(noisy_ring("striped", 1.0), noisy_ring("zigzag", 1.0)), run_of(broken), 0.05)
     assert [(each.verdict, each.why) for each in found] == [
         ("FAILED", "x"),
         ("MISSING", "NEW does not contain this measurement"),
     ]
     with pytest.raises(BadInput, match="no measurement with equal plan"):
-        compare_runs(run(measured("striped", 1.0)), run(measured("zigzag", 1.0)), 0.05)
+        compare_runs(run_of(noisy_ring("striped", 1.0)), run_of(noisy_ring("zigzag", 1.0)), 0.05)
 
 
 def saved(folder: Path, name: str, made: Run, **environment) -> str:
@@ -135,8 +127,8 @@ def saved(folder: Path, name: str, made: Run, **environment) -> str:
 
 
 def test_different_environments_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    base = saved(tmp_path, "base", run(sampled(1.0)), versions={"jaxlib": "0.10.1"}, host={"cores": 8})
-    new = saved(tmp_path, "new", run(sampled(2.0, seed=1)), versions={"jaxlib": "0.10.2"}, host={"cores": 8})
+    base = saved(tmp_path, "base", run_of(sampled(1.0)), versions={"jaxlib": "0.10.1"}, host={"cores": 8})
+    new = saved(tmp_path, "new", run_of(sampled(2.0, seed=1)), versions={"jaxlib": "0.10.2"}, host={"cores": 8})
     assert cli("compare", base, new) == 2
     said = capsys.readouterr().err
     assert (
@@ -149,7 +141,7 @@ def test_different_environments_are_refused_by_name(tmp_path: Path, capsys: pyte
 
 def test_a_simulation_does_not_depend_on_the_machine() -> None:
     one, other = (replace(sampled(1.0), method="simulated", samples_s=()) for _ in range(2))
-    base, new = run(one), run(other)
+    base, new = run_of(one), run_of(other)
     base.environment, new.environment = {"host": {"cores": 2}}, {"host": {"cores": 4}}
     assert environment_differences(base, new) == []
     assert compare_runs(base, new, 0.05)[0].verdict == "UNCHANGED"
@@ -158,8 +150,8 @@ def test_a_simulation_does_not_depend_on_the_machine() -> None:
 def test_what_ci_systems_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     summary = tmp_path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    base = saved(tmp_path, "base", run(sampled(1.0), measured("zigzag", 1.0)))
-    new = saved(tmp_path, "new", run(sampled(2.0, seed=1), measured("zigzag", 1.0)))
+    base = saved(tmp_path, "base", run_of(sampled(1.0), noisy_ring("zigzag", 1.0)))
+    new = saved(tmp_path, "new", run_of(sampled(2.0, seed=1), noisy_ring("zigzag", 1.0)))
     files = {name: str(tmp_path / name) for name in ("junit", "markdown", "bencher", "github-benchmark")}
     assert cli("compare", base, new, *(word for name, path in files.items() for word in (f"--{name}", path))) == 1
     shown = capsys.readouterr().out
@@ -190,40 +182,40 @@ def compiled(**changes) -> Measurement:
     ],
 )
 def test_a_schedule_that_got_worse_is_named(change: dict, worse: list[str]) -> None:
-    found = compare_schedules(run(compiled()), run(compiled(**change)), 0.0)
+    found = compare_schedules(run_of(compiled()), run_of(compiled(**change)), 0.0)
     assert [each.name for each in found if each.verdict == "REGRESSED"] == worse
     assert len(found) >= len(schedule_facts(compiled()))
 
 
 def test_memory_overlap_and_fitting_are_gated() -> None:
-    base = run(compiled())
+    base = run_of(compiled())
     assert [
         f.name
-        for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.0)
+        for f in compare_schedules(base, run_of(replace(compiled(), peak_bytes=1100)), 0.0)
         if f.verdict == "REGRESSED"
     ] == ["memory"]
     assert all(
-        f.verdict == "UNCHANGED" for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.2)
+        f.verdict == "UNCHANGED" for f in compare_schedules(base, run_of(replace(compiled(), peak_bytes=1100)), 0.2)
     )
-    less = compare_schedules(base, run(with_parts(compiled(), overlap={"ratio": 0.5})), 0.0)
+    less = compare_schedules(base, run_of(with_parts(compiled(), overlap={"ratio": 0.5})), 0.0)
     assert [(f.name, f.shown(f.now)) for f in less if f.verdict == "REGRESSED"] == [("predicted overlap", "50.0%")]
     refused = replace(
         compiled(), status="refused", reason=because("does not fit"), compiled_program=None, peak_bytes=None
     )
-    assert [(f.name, f.shown(f.now), f.verdict) for f in compare_schedules(base, run(refused), 0.0)] == [
+    assert [(f.name, f.shown(f.now), f.verdict) for f in compare_schedules(base, run_of(refused), 0.0)] == [
         ("fits", "no", "REGRESSED")
     ]
-    assert [f.verdict for f in compare_schedules(base, run(sampled(1.0)), 0.0)] == ["MISSING"]
+    assert [f.verdict for f in compare_schedules(base, run_of(sampled(1.0)), 0.0)] == ["MISSING"]
 
 
 def test_plans_are_paired_under_other_flags_where_that_is_plain() -> None:
     base, synchronous = compiled(), compiled(asynchronous=False)
     flagged = replace(synchronous, flags={"xla_enable_async_collective_permute": "false"})
-    assert [f.name for f in compare_schedules(run(base), run(flagged), 0.0) if f.verdict == "REGRESSED"]
-    assert all(f.verdict == "UNCHANGED" for f in compare_schedules(run(base), run(flagged, base), 0.0))
+    assert [f.name for f in compare_schedules(run_of(base), run_of(flagged), 0.0) if f.verdict == "REGRESSED"]
+    assert all(f.verdict == "UNCHANGED" for f in compare_schedules(run_of(base), run_of(flagged, base), 0.0))
 
 
 def test_a_gate_without_compiled_plans_says_how_to_make_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    path = saved(tmp_path, "base", run(sampled(1.0)))
+    path = saved(tmp_path, "base", run_of(sampled(1.0)))
     assert cli("compare", path, path, "--compare", "schedule") == 2
     assert "--method compiled" in capsys.readouterr().err

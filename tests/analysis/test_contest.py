@@ -15,15 +15,12 @@ from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
 from stripectl.core.plan import UNSHARDED, parse_plan, read_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.target import read_target
 from stripectl.reporters.by_length_rows import cell_words, winner_rows
 from stripectl.reporters.terminal.by_length import by_length_tables, matrix_row
 from stripectl.results.measurement import Measurement
-from stripectl.results.run import Run
 from stripectl.runner.meshes import promising_plans
+from tests.support.factories import because, measurement_of, run_of
 from tests.support.pages import content_of, page_of
-from tests.support.parts import with_parts
-from tests.support.reasons import because
 
 WORK = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=128, model="1b")
 CUT, WHOLE = "ring=16,tile=1024", "tensor=16,tile=1024"
@@ -32,18 +29,10 @@ FULL = "does not fit: needs 2.00 GiB more memory. Out of memory."
 
 def timed(scheme: str, tokens_k: int, seconds: float | None, on: str = CUT, **given: Any) -> Measurement:
     """On 16 devices, by clocks; without a time refused."""
-    known = {"method": "simulated", "cost_source": {"source": "datasheet"}}
-    known |= (
-        {}
-        if seconds
-        else {"status": "refused", "reason": because(f"{tokens_k} heads cannot be divided over 3. Try 4.")}
-    )
-    work = replace(WORK, seq_len=tokens_k * 2**10)
-    plan = str(parse_plan(f"{scheme}/zigzag/splash@{on}"))
-    m = Measurement(
-        workload=work, plan=read_plan(plan), target=read_target("v5p:2x2x4"), method="simulated", median_s=seconds
-    )
-    return with_parts(m, **(known | given))
+    why = None if seconds else because(f"{tokens_k} heads cannot be divided over 3. Try 4.")
+    known: dict[str, Any] = {"cost_source": {"source": "datasheet"}, "reason": why}
+    plan, work = parse_plan(f"{scheme}/zigzag/splash@{on}"), replace(WORK, seq_len=tokens_k * 2**10)
+    return measurement_of(plan, seconds, work, "v5p:2x2x4", **known | given)
 
 
 def contest(*measurements: Measurement) -> SchemesByLength:
@@ -172,7 +161,7 @@ def test_the_most_promising_are_the_best_of_every_scheme_and_then_of_every_mesh(
 
 
 def test_the_report_shows_the_same() -> None:
-    run = Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, [*crossing(), timed("ring", 1, None)])
+    run = run_of(*crossing(), timed("ring", 1, None))
     (group,) = content_of(run)["sections"]["lengths"]["groups"]
     assert group["title"].startswith("model 1b, 1k to 256k tokens")
     _, part = group["charts"]

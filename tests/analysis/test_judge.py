@@ -1,7 +1,7 @@
 """Verdicts: which measurements a claim is about, and when it holds of them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,41 +11,18 @@ from hypothesis import strategies as st
 from stripectl.analysis.claim_verdicts import VERDICTS, Judgement, judge_claims
 from stripectl.analysis.claims import parse_claim
 from stripectl.analysis.metrics import METRICS
-from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
-from stripectl.results.run import Run
-from stripectl.statistics.intervals import median_interval
-from tests.support.parts import with_parts
-from tests.support.reasons import because
+from tests.support.factories import FAST, SLOW, because, measurement_of, run_of, sampled_measurement_of
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, model="1b")
 CONTIGUOUS, STRIPED = "ring/contiguous/xla@ring=8,tile=512x512", "ring/striped/xla@ring=8,tile=512x512"
 ULYSSES, ONE = "ulysses/contiguous/xla@ulysses=8,tile=1024x1024", "ring/contiguous/xla@ring=1,tile=512x512"
 
 
-def m(plan: str, seconds: float | None = 1.0, **given: Any) -> Measurement:
-    usual = {
-        "workload": WORK,
-        "target": read_target("v5e:2x4"),
-        "method": "simulated",
-        "status": "ok" if seconds else "refused",
-    }
-    m = Measurement(
-        workload=WORK, plan=read_plan(plan), target=read_target("v5e:4x4"), method="simulated", median_s=seconds
-    )
-    return with_parts(m, **(usual | given))
-
-
-def sampled(plan: str, samples_s: Sequence[float], **given: Any) -> Measurement:
-    median, interval = median_interval(samples_s)
-    return m(plan, median, method="measured", samples_s=tuple(samples_s), ci95_s=interval, **given)
-
-
-def run_of(*measurements: Measurement) -> Run:
-    return Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"versions": {}}, list(measurements))
+ON_CHIPS: dict[str, Any] = {"workload": WORK, "target": "v5e:2x4"}
+m, sampled = partial(measurement_of, **ON_CHIPS), partial(sampled_measurement_of, **ON_CHIPS)
 
 
 def judged(text: str, *measurements: Measurement) -> Judgement:
@@ -73,9 +50,6 @@ BOTH = (m(CONTIGUOUS, 1.8), m(STRIPED, 1.0))
 )
 def test_a_claim_holds_of_every_measurement_or_fails(text: str, verdict: str) -> None:
     assert judged(text, *BOTH).verdict == verdict
-
-
-SLOW, FAST = [1.9, 2.0, 2.1, 2.0, 2.05, 1.95], [0.95, 1.0, 1.05, 1.0, 1.02, 0.98]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +110,7 @@ def test_sides_agree_in_what_neither_names() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"target": read_target("v5e:4x4")},
+        {"target": "v5e:4x4"},
         {"method": "compiled"},
         {"workload": replace(WORK, passes="forward-backward")},
         {"flags": {"flag": "on"}},
@@ -160,13 +134,13 @@ def test_runs_are_not_compared_with_each_other() -> None:
 
 
 def test_the_baseline_counts_where_it_is_named() -> None:
-    alone = m(ONE, 8.0, target=read_target("v5e:1"))
+    alone = m(ONE, 8.0, target="v5e:1")
     assert judged("striped >= 1.3 x ring", *BOTH, alone).holding == 1
     assert judged("striped >= 8 x ring@ring=1", *BOTH, alone).verdict == "PASS"
     assert judged("striped >= 8 x ring@ring=1 on v5e:2x4", *BOTH, alone).verdict == "PASS"
     assert judged("time < 2 s", *BOTH, alone).verdict == "PASS"
     assert judged("time < 9 s", alone).holding == 1, "where there is nothing else"
-    vanilla = m("vanilla/contiguous/dense", 9.0, target=read_target("v5e:1"))
+    vanilla = m("vanilla/contiguous/dense", 9.0, target="v5e:1")
     assert judged("vanilla time < 9 s", *BOTH, vanilla).verdict == "FAIL"
 
 
@@ -196,14 +170,14 @@ def test_a_claim_about_nothing_says_what_there_is(text: str, says: str) -> None:
 
 
 def test_this_machine_is_where_tiles_were_timed() -> None:
-    here = m(STRIPED, 1.0, cost_source={"source": "measured_tile"}, target=read_target("cpu:8"))
-    ran = sampled(STRIPED, FAST, target=read_target("cpu:2"))
+    here = m(STRIPED, 1.0, cost_source={"source": "measured_tile"}, target="cpu:8")
+    ran = sampled(STRIPED, FAST, target="cpu:2")
     paper = m(STRIPED, 99.0, cost_source={"source": "datasheet"})
     assert judged("time < 2 s on this machine", here, ran, paper).holding == 2
 
 
 def test_a_target_has_several_names() -> None:
-    slice_of_16 = m(STRIPED, target=read_target("v4:2x2x4"))
+    slice_of_16 = m(STRIPED, target="v4:2x2x4")
     for name in ("v4:2x2x4", "v4-32", "v4"):
         assert judged(f"time < 2 s on {name}", slice_of_16).verdict == "PASS"
 

@@ -24,9 +24,9 @@ from stripectl.hardware.target import parse_target, read_target
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import indexed, with_speedups
-from stripectl.results.run import Run
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.simulation import simulate
+from tests.support.factories import run_of
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
 
@@ -95,7 +95,7 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
     slow, fair, fast = found(ring("contiguous")), found(ring("zigzag")), found(ring("striped"))
     assert slow.median_s
     fast = replace(fast, median_s=slow.median_s / 5)
-    run = Run("id", "2026-11-24T00:00:00Z", "stripectl bench", {}, with_speedups([slow, fair, fast]))
+    run = run_of(*with_speedups([slow, fair, fast]))
     (ranking,) = rankings(run.measurements)
     assert ranking.best.plan == fair.plan and list(ranking.broken) == [str(fast.plan)]
     said = recommend(run)

@@ -28,7 +28,6 @@ from stripectl.costs.defaults import with_defaults
 from stripectl.export.integrations.python import snippet
 from stripectl.export.integrations.yaml import as_yaml, command_line
 from stripectl.hardware.profile import Hardware
-from stripectl.hardware.target import read_target
 from stripectl.reporters.terminal.recommendation import recommendation_panel
 from stripectl.reporters.terminal.screen import UNLIMITED_COLUMNS
 from stripectl.results.measurement import Measurement
@@ -38,8 +37,7 @@ from stripectl.results.run import Run
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request
-from tests.support.parts import with_parts
-from tests.support.reasons import because
+from tests.support.factories import because, measurement_of, run_of
 
 WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
 COMPUTE = {"compute": 0.45, "communication": 0.02, "latency": 0.0, "memory": 0.01}
@@ -51,31 +49,16 @@ def plan(layout: str, tile: int = 1024, mesh: str = "ring=16") -> str:
 
 
 def clocked(layout: str, time_s: float, workload: Workload = WORK, tile: int = 1024, **given: Any) -> Measurement:
-    known = {
-        "cost_source": {"source": "datasheet"},
-        "bottleneck_shares": COMPUTE,
-    }
-    m = Measurement(
-        workload=workload,
-        plan=read_plan(plan(layout, tile)),
-        target=read_target("v5p:2x2x4"),
-        method="simulated",
-        median_s=time_s,
-    )
-    return with_parts(m, **(known | given))
+    known = {"target": "v5p:2x2x4", "cost_source": {"source": "datasheet"}, "bottleneck_shares": COMPUTE}
+    return measurement_of(plan(layout, tile), time_s, workload, **known | given)
 
 
 def timed(layout: str, samples_s: Sequence[float], workload: Workload = WORK, **given: Any) -> Measurement:
     """Measured, with an interval that leaves out the ends."""
     ordered = sorted(samples_s)
-    known: dict[str, Any] = {
-        "samples_s": tuple(samples_s),
-        "ci95_s": (ordered[1], ordered[-2]),
-        "cost_source": None,
-        "bottleneck_shares": None,
-    }
-    known["method"] = "measured"
-    return clocked(layout, ordered[len(ordered) // 2], workload, **(known | given))
+    known: dict[str, Any] = {"samples_s": tuple(samples_s), "ci95_s": (ordered[1], ordered[-2])}
+    known |= {"method": "measured", "cost_source": None, "bottleneck_shares": None}
+    return clocked(layout, ordered[len(ordered) // 2], workload, **known | given)
 
 
 def around(time_s: float, share: float = 0.01) -> list[float]:
@@ -88,7 +71,7 @@ def curve(*times: float) -> list[dict[str, float]]:
 
 
 def recommended(*measurements: Measurement) -> Recommendation:
-    answer = recommend(Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, list(measurements)))
+    answer = recommend(run_of(*measurements))
     assert answer
     return answer
 
@@ -220,8 +203,8 @@ def test_refusals_are_grouped_and_all_refused_is_no_recommendation() -> None:
         )
         for tile in (512, 256)
     ]
-    assert recommend(Run("one", "", "", {}, lost)) is None
-    assert recommend(Run("one", "", "", {}, [])) is None
+    assert recommend(run_of(*lost)) is None
+    assert recommend(run_of()) is None
     (group,) = found(clocked("zigzag", 1.0), *lost)["refused"]
     assert group["plans"] == [plan("striped", 512), plan("striped", 256)]
     assert len(group["reason"]) == 200
@@ -241,7 +224,7 @@ def test_the_gain_is_over_the_default_tile_where_the_run_holds_it() -> None:
 
 
 def test_one_device_is_a_comparison_and_no_rival() -> None:
-    alone = clocked("contiguous", 0.5, target=read_target("v5p:1"))
+    alone = clocked("contiguous", 0.5, target="v5p:1")
     alone = replace(alone, plan=read_plan("ring/contiguous/splash@ring=1,tile=1024x1024"))
     answer = found(clocked("zigzag", 1.0), clocked("contiguous", 2.0), alone)
     assert (answer["plan"], answer["over_one_device"]) == (plan("zigzag"), 0.5)
@@ -351,7 +334,7 @@ def test_parts_of_a_step_are_shares_of_it() -> None:
 
 
 def test_a_file_cannot_recommend_what_its_figures_do_not_show() -> None:
-    run = Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, [clocked("zigzag", 1.0)])
+    run = run_of(clocked("zigzag", 1.0))
     run.recommendation = recommend(run)
     stored = json.loads(json.dumps(run.to_json()))
     assert stored["recommendation"]["plan"] == plan("zigzag")
@@ -562,7 +545,7 @@ def test_a_gain_with_another_kernel_says_so() -> None:
 
 def test_a_next_plan_that_differs_in_its_mesh_is_named_by_it() -> None:
     text = plan("zigzag")
-    other = clocked("zigzag", 1.6, plan=read_plan(text.replace("@ring=16", "@ring=4,tensor=4")))
+    other = replace(clocked("zigzag", 1.6), plan=read_plan(text.replace("@ring=16", "@ring=4,tensor=4")))
     assert recommended(clocked("zigzag", 1.5), other).answer.endswith(": a mesh of ring=4, tensor=4 takes 7% longer.")
 
 

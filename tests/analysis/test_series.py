@@ -18,26 +18,16 @@ from stripectl.reporters.terminal.history import BREAK, MAX_TREND_CHARACTERS, tr
 from stripectl.results.history import History
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from tests.cli.test_cli import run as stripectl
-from tests.reporters.test_report import FORWARD, made
-from tests.results.test_history import EVIL, night
-from tests.statistics.test_change_points import NOISE
-from tests.support.parts import with_parts
-from tests.support.reasons import because
+from tests.support.command import run as stripectl
+from tests.support.factories import FORWARD, because, timed_ring, with_parts
+from tests.support.histories import BUNDLES, EVIL, NOISE, night, rings_at
 
-BUNDLES = {"source": "bundles"}
 CHIP = [{"kind": "TPU v5p", "platform": "tpu", "count": 4}]
 
 
 def nights(*measurements: Measurement, **environment: Any) -> list[Run]:
     """A measurement a night."""
     return [night(number, m, **environment) for number, m in enumerate(measurements)]
-
-
-def measured(*levels: tuple[int, float]) -> list[Measurement]:
-    """A ring measured so many times at each level, with noise."""
-    times = [level for count, level in levels for _ in range(count)]
-    return [made("striped", level * noise) for level, noise in zip(times, NOISE, strict=False)]
 
 
 def only(runs: Sequence[Run], metric: str = "time") -> Series:
@@ -50,7 +40,7 @@ def test_the_command_follows_every_metric_that_is_a_number() -> None:
 
 
 def test_a_change_is_told_with_its_commit_date_and_size() -> None:
-    series = only(nights(*measured((12, 0.5), (6, 0.55))))
+    series = only(nights(*rings_at((12, 0.5), (6, 0.55))))
     (change,) = series.changes
     assert series.points[change.at].run.id == "night 12"
     said = history_text.change_since(change, series)
@@ -59,7 +49,7 @@ def test_a_change_is_told_with_its_commit_date_and_size() -> None:
 
 
 def test_a_change_of_each_run_is_over_the_level_before() -> None:
-    series = only(nights(*measured((12, 0.5), (6, 0.55))))
+    series = only(nights(*rings_at((12, 0.5), (6, 0.55))))
     assert series.points[0].change is None
     assert series.points[1].change == pytest.approx(NOISE[1] / NOISE[0] - 1)
     first = sorted(NOISE[:12])
@@ -69,35 +59,35 @@ def test_a_change_of_each_run_is_over_the_level_before() -> None:
 
 def test_what_is_simulated_or_counted_changes_wherever_it_differs() -> None:
     sheet = {"source": "datasheet"}
-    simulated = [made("striped", time_s, "simulated", cost_source=sheet) for time_s in (1.0, 1.0, 1.01)]
+    simulated = [timed_ring("striped", time_s, "simulated", cost_source=sheet) for time_s in (1.0, 1.0, 1.01)]
     assert [change.at for change in only(nights(*simulated)).changes] == [2]
-    sent = [made("striped", 0.5, bytes={"permute": count}) for count in (100, 100, 104)]
+    sent = [timed_ring("striped", 0.5, bytes={"permute": count}) for count in (100, 100, 104)]
     assert history_text.last_change(only(nights(*sent), "sent")) == "4.0% more since 0000000"
 
 
 def test_what_stands_on_timed_tiles_is_noisy() -> None:
-    series = only(nights(*(made("striped", time_s, "simulated") for time_s in (1.0, 1.0, 1.01))))
+    series = only(nights(*(timed_ring("striped", time_s, "simulated") for time_s in (1.0, 1.0, 1.01))))
     assert not series.exact and series.changes == []
     assert history_text.last_change(series) == "n/a, 3 of 10 runs"
 
 
 def test_machines_are_told_apart() -> None:
     here, there = {"processor": "one", "cores": 2}, {"processor": "other", "cores": 2}
-    runs = [night(at, made("striped", 0.5), host=host) for at, host in enumerate((here, there, here, there))]
+    runs = [night(at, timed_ring("striped", 0.5), host=host) for at, host in enumerate((here, there, here, there))]
     found = series_of(runs, METRICS["time"])
     assert [(each.place, len(each.points)) for each in found] == [("other, 2 cores", 2), ("one, 2 cores", 2)]
-    m = made("striped", 0.5, "compiled", cost_source=BUNDLES)
+    m = timed_ring("striped", 0.5, "compiled", cost_source=BUNDLES)
     compiled = [night(at, m, host=host) for at, host in enumerate((here, there))]
     assert only(compiled).place == ""
-    assert only([night(0, made("striped", 0.5), devices=CHIP, host=here)]).place == "TPU v5p"
+    assert only([night(0, timed_ring("striped", 0.5), devices=CHIP, host=here)]).place == "TPU v5p"
 
 
 def test_what_is_new_around_a_run_is_said() -> None:
     versions = [{"jax": "0.10.1", "python": "3.11"}, {"jax": "0.10.1", "python": "3.11"}, {"jax": "0.10.2"}]
-    series = only([night(at, made("striped", 0.5), versions=each) for at, each in enumerate(versions)])
+    series = only([night(at, timed_ring("striped", 0.5), versions=each) for at, each in enumerate(versions)])
     assert [list(point.marks) for point in series.points] == [[], [], ["jax 0.10.1 -> 0.10.2", "python 3.11 -> none"]]
     many = [{str(name): at for name in range(9)} for at in range(2)]
-    series = only([night(at, made("striped", 0.5), flags=each) for at, each in enumerate(many)])
+    series = only([night(at, timed_ring("striped", 0.5), flags=each) for at, each in enumerate(many)])
     assert series.newest.marks[-1] == "and 6 more"
 
 
@@ -106,12 +96,12 @@ def test_what_is_new_around_a_run_is_said() -> None:
 )
 def test_an_environment_may_be_anything(strange: Any) -> None:
     around = strange if isinstance(strange, dict) else {"host": strange, "versions": strange, "devices": strange}
-    series = only(nights(made("striped", 0.5), made("striped", 0.5), **around, git=strange))
+    series = only(nights(timed_ring("striped", 0.5), timed_ring("striped", 0.5), **around, git=strange))
     assert len(history_text.series_rows(series)) == 2
 
 
 def test_a_run_without_a_value_is_shown_and_no_level() -> None:
-    members = measured((12, 0.5), (6, 0.6))
+    members = rings_at((12, 0.5), (6, 0.6))
     members.insert(12, replace(members[0], status="failed", reason=because("it died"), median_s=None))
     series = only(nights(*members))
     assert [change.at for change in series.changes] == [13]
@@ -120,13 +110,13 @@ def test_a_run_without_a_value_is_shown_and_no_level() -> None:
 
 
 def test_what_was_tried_roughly_is_no_series() -> None:
-    rough = made("striped", 0.5, "simulated", cost_source={"source": "short_run"})
+    rough = timed_ring("striped", 0.5, "simulated", cost_source={"source": "short_run"})
     assert series_of(nights(rough, rough), METRICS["time"]) == []
 
 
 def test_metrics_read_what_a_measurement_says() -> None:
     m = with_parts(
-        made("striped", 0.5),
+        timed_ring("striped", 0.5),
         peak_flops_per_s=1e9,
         peak_bytes=2**30,
         speedup={"over": "base", "value": 1.5, "ci95": [1.4, 1.6]},
@@ -151,7 +141,7 @@ def test_metrics_read_what_a_measurement_says() -> None:
 
 def test_speed_ups_over_different_plans_are_different_series() -> None:
     over = [
-        with_parts(made("striped", 0.5), speedup={"over": name, "value": 1.5, "ci95": None})
+        with_parts(timed_ring("striped", 0.5), speedup={"over": name, "value": 1.5, "ci95": None})
         for name in ("one", "other")
     ]
     assert [each.place for each in series_of(nights(*over), METRICS["speedup"])] == [
@@ -161,11 +151,11 @@ def test_speed_ups_over_different_plans_are_different_series() -> None:
 
 
 def test_a_trend_is_drawn_with_its_breaks() -> None:
-    drawn = trend(only(nights(*measured((12, 0.5), (6, 0.6)))))
+    drawn = trend(only(nights(*rings_at((12, 0.5), (6, 0.6)))))
     first, last = drawn.split(BREAK)
     assert (len(first), len(last)) == (12, 6) and max(first) < min(last)
-    assert set(trend(only(nights(*[made("striped", 0.5)] * 4)))) == {"▅"}
-    assert len(trend(only(nights(*[made("striped", 0.5)] * (2 * MAX_TREND_CHARACTERS))))) == MAX_TREND_CHARACTERS
+    assert set(trend(only(nights(*[timed_ring("striped", 0.5)] * 4)))) == {"▅"}
+    assert len(trend(only(nights(*[timed_ring("striped", 0.5)] * (2 * MAX_TREND_CHARACTERS))))) == MAX_TREND_CHARACTERS
 
 
 @pytest.fixture
@@ -174,8 +164,8 @@ def kept(tmp_path: Path, monkeypatch) -> History:
     monkeypatch.chdir(tmp_path)
     history = History(Path("kept"))
     both = replace(FORWARD, passes="forward-backward")
-    for number, m in enumerate(measured((12, 0.5), (6, 0.55))):
-        others = (made("zigzag", 0.4 * NOISE[-number]), made("striped", 1.2 * NOISE[number], workload=both))
+    for number, m in enumerate(rings_at((12, 0.5), (6, 0.55))):
+        others = (timed_ring("zigzag", 0.4 * NOISE[-number]), timed_ring("striped", 1.2 * NOISE[number], workload=both))
         history.add(night(number, m, *others, versions={"jax": "0.10.2" if number > 11 else "0.10.1"}))
     return history
 
@@ -224,7 +214,7 @@ def test_many_series_stay_readable(tmp_path: Path, monkeypatch, capsys) -> None:
     for at in range(3):
         tiles = [
             replace(
-                made("striped", 1.0, "compiled", cost_source=BUNDLES),
+                timed_ring("striped", 1.0, "compiled", cost_source=BUNDLES),
                 plan=read_plan(f"ring/striped/xla@ring=4,tile={64 * n}"),
                 median_s=1.0 + at * (n == 50),
             )
@@ -243,7 +233,10 @@ def test_hostile_text_steers_no_terminal(text: str, tmp_path: Path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     for number in range(3):
         m = replace(
-            made("striped", 0.5), target=read_target(text), workload=replace(FORWARD, model=text), flags={text: text}
+            timed_ring("striped", 0.5),
+            target=read_target(text),
+            workload=replace(FORWARD, model=text),
+            flags={text: text},
         )
         run = night(number, m, commit=f"{number}{text}", versions={text: f"{text}{number}"}, host={"processor": text})
         History(Path("kept")).add(replace(run, id=f"{text}{number}"))

@@ -20,10 +20,9 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import printable
 from stripectl.util.output import write_atomically
-from tests.profiling.test_trace_cells import TRACE
-from tests.reporters.test_report import HOSTILE
-from tests.reporters.test_report_history import past
-from tests.reporters.test_report_traces import large
+from tests.support.histories import past
+from tests.support.pages import HOSTILE
+from tests.support.traces import TRACE, large
 
 selenium = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.keys import Keys  # noqa: E402

@@ -7,8 +7,8 @@ import pytest
 from junitparser import JUnitXml
 
 from stripectl.reporters.ci import SUMMARY
-from tests.analysis.test_judge import CONTIGUOUS, FAST, SLOW, STRIPED, run_of, sampled
-from tests.cli.test_cli import run
+from tests.support.command import run
+from tests.support.factories import FAST, SLOW, run_of, sampled_measurement_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE, RUNS = ROOT / "examples" / "claims.yaml", sorted((ROOT / "examples" / "runs").glob("*.json.gz"))
@@ -23,7 +23,8 @@ def written(path: Path, text: str) -> Path:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(SUMMARY, raising=False)
-    run_of(sampled(CONTIGUOUS, SLOW), sampled(STRIPED, FAST)).save(tmp_path / "stripectl-runs" / "one")
+    rings = {"ring/contiguous/xla@ring=8,tile=512x512": SLOW, "ring/striped/xla@ring=8,tile=512x512": FAST}
+    run_of(*map(sampled_measurement_of, rings, rings.values())).save(tmp_path / "stripectl-runs" / "one")
     return tmp_path
 
 

@@ -9,22 +9,14 @@ import click
 import pytest
 
 from stripectl import Run, bench, trace, tune_tiles
-from stripectl.cli import main
 from stripectl.cli.app import COMMANDS, SUMMARIES, group
 from stripectl.errors import Missing
-
-ON_PAPER = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--output", "run"]
+from tests.support.command import ON_PAPER, run
 
 
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as done:
-        main(list(arguments))
-    return int(done.value.code or 0)
 
 
 GOOD_MODEL = "hidden: 64\nfeed_forward: 128\nlayers: 2\nheads: 4\nkv_heads: 4\nhead_dim: 16\nvocabulary: 100\n"

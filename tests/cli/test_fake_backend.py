@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.cli import main
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
 from stripectl.results.run import Run
 from stripectl.workers.hosts import HostLost
+from tests.support.command import run
 from tests.support.fake_backend import FakeBackends
 
 SMALL = ("--seqlen", "4k", "--heads", "4", "--head-dim", "64", "--tile", "128", "--pass", "forward", "--quiet")
@@ -28,12 +28,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def use(monkeypatch: pytest.MonkeyPatch, **how: object) -> None:
     for user in ("bench", "tuning.search"):
         monkeypatch.setattr(f"stripectl.runner.{user}.LocalBackends", partial(FakeBackends, **how))
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as done:
-        main([*arguments])
-    return int(done.value.code or 0)
 
 
 def loaded(folder: str = "run") -> dict[str, tuple[str, str]]:

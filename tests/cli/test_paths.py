@@ -12,7 +12,7 @@ import pytest
 
 from stripectl.cli.app import COMMANDS, group
 from stripectl.cli.paths import CheckedPath, why_impossible
-from tests.cli.test_cli import run
+from tests.support.command import run
 
 RUN = str(Path(__file__).parents[2] / "examples/runs/tpu.json.gz")
 CONTEXT = click.Context(group)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-BENCH = "bench --seqlen 8k --target v5e:8 --method simulated --pass forward --layout striped --quiet"
+from tests.support.command import BENCH
+
 CLOSED = "error: cannot write to stdout because it is closed. Try another place for it."
 FULL = "error: cannot write to stdout because No space left on device. Try another place for it."
 ENDS = {  # (redirections, exit code, lines on stderr)

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from stripectl.analysis.striped_attention_paper import published_comparisons, published_rows
-from stripectl.cli import main
 from stripectl.core.model_config import Model
-from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
+from tests.support.command import run
+from tests.support.factories import measurement_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*-paper.yaml"))
 ON_PAPER = "target: v5p:8\nmethod: simulated\nseqlen: 64k\n"
@@ -24,10 +23,9 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch) -> None:
 
 def bench(text: str, *arguments: str) -> tuple[int, list[dict]]:
     Path("suite.yaml").write_text(text)
-    with pytest.raises(SystemExit) as done:
-        main(["bench", "suite.yaml", "--quiet", "--output", "run", *arguments])
+    code = run("bench", "suite.yaml", "--quiet", "--output", "run", *arguments)
     found = json.loads(Path("run/run.json").read_text())["measurements"] if Path("run/run.json").exists() else []
-    return int(done.value.code or 0), found
+    return code, found
 
 
 def test_runs_share_what_is_given_and_the_command_line_goes_before_them() -> None:
@@ -58,10 +56,8 @@ def test_the_yaml_of_a_recommendation_is_a_suite(passes: str) -> None:
     assert code == 0
     best = json.loads(Path("run/run.json").read_text())["recommendation"]
     Path("again.yaml").write_text(best["use"]["yaml"]["text"])
-    with pytest.raises(SystemExit) as done:
-        main(["bench", "again.yaml", "--quiet", "--output", "again"])
+    assert run("bench", "again.yaml", "--quiet", "--output", "again") == 0
     again = json.loads(Path("again/run.json").read_text())["measurements"][0]
-    assert done.value.code == 0
     assert (again["plan"], again["median_s"], again["workload"]) == (
         best["plan"],
         best["median_s"],
@@ -90,24 +86,19 @@ def test_a_bad_suite_is_one_line_that_says_where(capsys, text: str, said: str) -
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_is_a_suite_that_runs(capsys, path: Path) -> None:
-    with pytest.raises(SystemExit) as done:
-        main(["bench", str(path), "--dry-run", "--quiet"])
-    assert done.value.code == 0 and ", 0 refused" in capsys.readouterr().out
+    assert run("bench", str(path), "--dry-run", "--quiet") == 0 and ", 0 refused" in capsys.readouterr().out
 
 
 def step(plan: str, seconds: float, target: str, model: str, seq_len: int) -> Measurement:
     workload = Workload(seq_len=seq_len, model=model, passes="step", **Model.load(model).step_sizes)
-    return Measurement(
-        workload=workload, plan=read_plan(plan), target=read_target(target), method="simulated", median_s=seconds
-    )
+    return measurement_of(plan, seconds, workload, target)
 
 
 def test_the_papers_grid_is_the_suites() -> None:
     """Every published row is a run of the suite, simulated, of both layouts."""
     found = {key for key, _ in published_rows().items()}
     assert len(found) == 137
-    with pytest.raises(SystemExit):
-        main(["bench", str(EXAMPLES[1]), "--dry-run", "--quiet"])
+    assert run("bench", str(EXAMPLES[1]), "--dry-run", "--quiet") == 0
 
 
 def test_steps_stand_beside_what_was_published() -> None:

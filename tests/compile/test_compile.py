@@ -36,27 +36,17 @@ from stripectl.runner.max_length import length_step, max_length_cases, search_ma
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.simulation import simulate
+from stripectl.util.progress import quiet
 from stripectl.util.units import nbytes
+from tests.support.compilers import installed, needs
+from tests.support.factories import because
 from tests.support.plans import reference_plan, with_tile
-from tests.support.reasons import because
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for
 PALLAS = ("splash", "pallas_tpu", "pallas_bounded", "pallas_ring")
 FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
-NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
-
-installed = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: make .venv/dev")
-
-
-def needs(test):
-    """A test that compiles for long."""
-    return pytest.mark.compilers(installed(test))
-
-
-def silent(*_: object) -> None:
-    """No progress."""
 
 
 def workload(passes: str, seq_len: int = 2**14) -> Workload:
@@ -71,7 +61,7 @@ def case(plan: str, target: str, passes: str, **fields) -> Case:
 
 @pytest.fixture(scope="module")
 def compilers(without_toolkit) -> Iterator[CompilerPool]:
-    with CompilerPool(silent, cached=False) as found:
+    with CompilerPool(quiet, cached=False) as found:
         yield found
 
 
@@ -527,7 +517,7 @@ def test_a_kept_report_belongs_to_the_versions_of_the_libraries(monkeypatch: pyt
         monkeypatch.setattr(
             "stripectl.compile.compiler.version", lambda package, changed=changed: f"{package}-{package == changed}"
         )
-        with CompilerPool(silent) as pool, pytest.raises(InterruptedError):
+        with CompilerPool(quiet) as pool, pytest.raises(InterruptedError):
             wanted = case("ring/striped/xla@ring=4", "v5e:2x2", FORWARD)
             pool.report(wanted.workload, wanted.plan, parse_target("v5e:2x2"), {})
     assert len(set(keys)) == 1 + len(packages)

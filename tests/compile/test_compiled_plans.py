@@ -23,7 +23,8 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import with_speedups
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.simulation import simulate
-from tests.compile.test_compile import NEVER_MISSING, silent
+from stripectl.util.progress import quiet
+from tests.support.compilers import NEVER_MISSING
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "compiled"
 
@@ -140,6 +141,6 @@ def test_equal_tiles_cost_the_same_in_every_scheme(name: str) -> None:
 def test_a_plan_that_is_compiled_now_sends_what_its_record_says(without_toolkit, scheme: str) -> None:
     short = (x for x in RECORDS["h100"] if x.plan.scheme == scheme and x.plan.devices > 1)
     each = next(x for x in short if x.workload.seq_len == 2**15)
-    with CompilerPool(silent, cached=False) as compilers:
+    with CompilerPool(quiet, cached=False) as compilers:
         found = compilers.report(each.workload, each.plan, each.target, {})
     assert found.bytes and sum(found.bytes.values()) == each.sent_bytes

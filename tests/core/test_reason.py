@@ -7,24 +7,14 @@ from typing import Literal
 import pytest
 
 from stripectl.cli.session import exit_code
-from stripectl.core.plan import read_plan
 from stripectl.core.reason import Reason, ReasonKind
-from stripectl.core.workload import Workload
-from stripectl.hardware.target import read_target
 from stripectl.results.compiled_program import CompiledProgram, LongestSequence
 from stripectl.results.measurement import Measurement
 from stripectl.results.profile import Profile
-from stripectl.results.run import Run
 from stripectl.runner.open_run import is_tried_again
+from tests.support.factories import measurement_of, run_of
 
-TIMED = Measurement(
-    workload=Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16),
-    plan=read_plan("ring/striped/xla@ring=2,tile=128x128"),
-    target=read_target("cpu:2"),
-    method="measured",
-    samples_s=(1.0, 1.0, 1.0),
-    median_s=1.0,
-)
+TIMED = measurement_of("ring/striped/xla@ring=2,tile=128x128", method="measured", samples_s=(1.0, 1.0, 1.0))
 WHYS = (
     Reason.unsupported("9 rows are odd", "Try --seqlen 8."),
     Reason.unsupported("9 rows are odd. They are few", "Try --seqlen 8. Or try another layout."),
@@ -35,10 +25,6 @@ WHYS = (
 
 def lost(why: Reason | None, status: Literal["failed", "refused"] = "failed") -> Measurement:
     return replace(TIMED, status=status, reason=why, samples_s=(), median_s=None)
-
-
-def run_of(*measurements: Measurement) -> Run:
-    return Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {}, list(measurements))
 
 
 @pytest.mark.parametrize("why", WHYS, ids=str)

@@ -9,7 +9,7 @@ import pytest
 from stripectl.analysis.cost_sentences import cost_sentences
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan, parse_tile, read_plan
+from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
 from stripectl.costs.cost_tables import (
@@ -26,13 +26,12 @@ from stripectl.costs.entry_seconds import cost_of, effective_clock_hz
 from stripectl.costs.waves import Wave
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.hardware.target import parse_target, read_target
+from stripectl.hardware.target import parse_target
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.cost_source import FAR
-from stripectl.results.measurement import Measurement
 from stripectl.simulate.simulation import simulate
 from stripectl.util.files import profile_names
-from tests.support.parts import with_parts
+from tests.support.factories import measurement_of
 
 OF_LIVE_PARTS = ("pallas_tpu", "pallas_bounded", "tokamax")  # kernels that leave out dead parts of boundary tiles
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")
@@ -305,12 +304,5 @@ def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
     known = {"source": source, "forward": {"whole_s": 1e-6, "boundary_s": 1e-6}, "rate_is": "peak", "flops_per_s": 1e15}
     missing = {"not_compiled": "libtpu is not installed. Run: pip install '.[tpu]'"}
     text = "ring/zigzag/splash@ring=16,tile=1024x1024"
-    one = Measurement(
-        workload=WORK,
-        plan=read_plan(text),
-        target=read_target("v5p:2x2x4"),
-        method="simulated",
-    )
-    one = with_parts(one, cost_source=known | missing)
-    (line,) = cost_sentences([one])
+    (line,) = cost_sentences([measurement_of(text, 1.0, WORK, "v5p:2x2x4", cost_source=known | missing)])
     assert line.endswith(missing["not_compiled"])

@@ -5,7 +5,7 @@ import itertools
 import math
 import random
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import pytest
 import stripectl.kernels.gated.kernel as gated
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import STATES, Plan, parse_plan
-from stripectl.core.recurrence import LOG_GATE, WRITE, recurrences
+from stripectl.core.recurrence import recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
@@ -27,12 +27,11 @@ from stripectl.execute.verification import FLOAT32, random_arrays, tolerance
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.simulation import simulate
-from tests.execute.test_counts import jaxpr_bytes, jaxpr_transfers
 from tests.support.exact import DEVICES, cover_in_parts, device_cost, in_turns, relative_errors
+from tests.support.jaxprs import jaxpr_bytes, jaxpr_transfers
+from tests.support.recurrences import HEADS, KEYS, NAMES, VALUES, drawn, workload
 
-NAMES = recurrences.names()
 SEND_STATES = [name for name in schemes.names() if schemes[name].sends_states]
-KEYS, VALUES, HEADS = 16, 8, 8  # elements of a key, of a value; heads of values
 
 
 class Case(NamedTuple):
@@ -59,21 +58,6 @@ class Case(NamedTuple):
     def workload(self) -> Workload:
         usual = workload(self.recurrence, self.plan, self.dtype, key_heads=self.key_heads, batch=2)
         return replace(usual, seq_len=self.seq_len or usual.seq_len)
-
-
-def workload(name: str, plan: Plan, dtype: str = "float32", **change: Any) -> Workload:
-    usual = Workload(
-        seq_len=48 * max(2, plan.devices),
-        heads=HEADS,
-        kv_heads=HEADS,
-        head_dim=KEYS,
-        v_head_dim=VALUES,
-        attention="linear",
-        recurrence=name,
-        passes="forward-backward",
-        dtype=dtype,
-    )
-    return replace(usual, **change)
 
 
 MESHES = [
@@ -185,19 +169,6 @@ def test_zigzag_shards_are_two_runs_of_tokens(name: str, mesh: str) -> None:
     assert max(relative_errors(work, plans[0])) <= FLOAT32
     sent = [sum(simulate(work, plan, COUNTING).sent.values()) for plan in plans]
     assert sent[0] == 2 * sent[1] == sum(jaxpr_bytes(PlanProgram(work, plans[0], jax.devices())).values())
-
-
-def drawn(name: str, rows: int, *, gates: float = 1.0, correlated: float = 0.0) -> list[np.ndarray]:
-    """(q, k, v, gates..., cotangent): gates of exp(-gates) and less; correlated keys have so much in common."""
-    rng, recurrence = np.random.default_rng(0), recurrences[name]
-    q, k = (rng.standard_normal((1, 2, rows, KEYS)) for _ in range(2))
-    k = k + correlated * rng.standard_normal(KEYS)
-    if recurrence.delta:
-        k /= np.linalg.norm(k, axis=-1, keepdims=True)
-    v, dout = (rng.standard_normal((1, 4, rows, VALUES)) for _ in range(2))
-    made = {LOG_GATE: lambda x: -gates * np.exp(x), WRITE: lambda x: 1 / (1 + np.exp(-4 * x))}
-    of = [made[each](rng.standard_normal((1, 4, rows, *shape))) for each, shape in recurrence.gate_shapes(KEYS).items()]
-    return [x.astype(np.float32) for x in (q, k, v, *of, dout)]
 
 
 def computed(name: str, arrays: list[np.ndarray], chunk: int) -> list[np.ndarray]:

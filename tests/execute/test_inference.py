@@ -20,8 +20,8 @@ from stripectl.execute.reference import dense
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.simulation import simulate
-from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import check_result, cover_in_parts, in_parts
+from tests.support.jaxprs import jaxpr_bytes
 from tests.support.plans import why_refused, with_tile
 
 SEQ_LEN = 256

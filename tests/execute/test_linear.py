@@ -16,7 +16,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPES, Workload
-from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
 from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import read_target
@@ -26,7 +26,6 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.runner.plan_options import scheme_names
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.simulation import simulate
-from tests.execute.test_counts import COUNTING, jaxpr_bytes, jaxpr_transfers
 from tests.support.exact import (
     DEVICES,
     HEAD_DIM,
@@ -43,6 +42,7 @@ from tests.support.exact import (
     on_devices,
     pairs,
 )
+from tests.support.jaxprs import jaxpr_bytes, jaxpr_transfers
 from tests.support.plans import why_refused, with_tile
 
 STATES = ("lasp", "lasp2")  # schemes that send states

@@ -15,8 +15,8 @@ from stripectl.costs.cost_model import COUNTING
 from stripectl.errors import BadInput
 from stripectl.execute.program import PlanProgram
 from stripectl.simulate.simulation import simulate
-from tests.execute.test_counts import jaxpr_bytes
 from tests.support.exact import check, on_devices
+from tests.support.jaxprs import jaxpr_bytes
 from tests.support.plans import reference_plan, with_tile
 
 SOFTMAX = [name for name in schemes.names() if {"softmax", "scores"} & {*schemes[name].kernel_families}]

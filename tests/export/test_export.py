@@ -3,71 +3,24 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from stripectl.core.defaults import with_mesh
-from stripectl.core.layout import layouts
-from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan, read_plan
-from stripectl.core.scheme import schemes
+from stripectl.core.plan import parse_plan
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import Workload
 from stripectl.export.integration import Job, integrations, usage_of
 from stripectl.export.integrations.maxtext import per_device
-from stripectl.hardware.target import parse_target, read_target
 from stripectl.kernels.splash import COMPUTE
 from stripectl.results.measurement import Measurement
-from tests.support.plans import with_tile
+from tests.support.exports import TABLE, flags, workload
+from tests.support.factories import measurement_of
 
-TARGETS = ("v5p:2x2x4", "2*v5p:2x2x2", "h100:8", "2*h100:8")
-MASKS = {
-    "softmax": {},
-    "sliding": {"mask": "sliding:4k"},
-    "packed": {"documents": (4096, 1024)},
-    "linear": {"attention": "linear"},
-}
 FRAMEWORKS = ("maxtext", "transformer_engine", "torchtitan", "megatron")
 
 
-def workload(kind: str = "softmax", **changes) -> Workload:
-    known = {"seq_len": 2**16, "heads": 32, "kv_heads": 16, "head_dim": 128, "passes": "forward-backward"}
-    return Workload(**{**known, **MASKS[kind], **changes})
-
-
-def measured(plan: str, target: str = "v5p:2x2x4", work: Workload | None = None) -> Measurement:
-    return Measurement(
-        workload=work or workload(), plan=read_plan(plan), target=read_target(target), method="simulated", median_s=1.0
-    )
-
-
-def table() -> Iterator[Measurement]:
-    """Every scheme on every layout, target kind and mask that stripectl itself can compute there."""
-    machines = {target: parse_target(target) for target in TARGETS}
-    for name, layout, target, kind in itertools.product(schemes.names(), layouts.names(), TARGETS, MASKS):
-        family = "linear" if kind == "linear" else schemes[name].kernel_families[0]
-        if family not in schemes[name].kernel_families:
-            continue
-        device = machines[target].hardware.kind
-        kernel = "pallas_tpu" if device == "tpu" and family == "softmax" else DEFAULT_KERNELS[family]
-        plan, work = with_mesh(Plan(name, layout, kernel), machines[target].devices), workload(kind)
-        if why_unsupported(plan, work, device) is None:
-            yield measured(str(with_tile(plan, work, device)), target, work)
-
-
-TABLE = list(table())
-
-
-def flags(given: str, dashes: str = "") -> dict[str, str]:
-    words = (line.removesuffix("\\").strip().removeprefix(dashes) for line in given.splitlines())
-    return dict(
-        re.split(r"[= ]", word, maxsplit=1) for word in words if re.search(r"[= ]\S", word) and "-m" not in word
-    )
-
-
 def of(name: str, plan: str, target: str = "v5p:2x2x4", **changes: Any) -> Any:
-    return usage_of(measured(plan, target, workload(**changes)))[name]
+    return usage_of(measurement_of(plan, workload=workload(**changes), target=target))[name]
 
 
 def test_the_table_has_every_case() -> None:
@@ -220,6 +173,6 @@ def test_arguments_of_megatron() -> None:
 
 
 def test_a_target_that_nobody_knows() -> None:
-    given = usage_of(measured("ring/zigzag@ring=8", "../../etc/passwd:8"))
+    given = usage_of(measurement_of("ring/zigzag@ring=8", workload=workload(), target="../../etc/passwd:8"))
     assert all(given[name].text is None for name in FRAMEWORKS)
     assert given["yaml"].text and given["python"].text

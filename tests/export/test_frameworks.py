@@ -21,7 +21,7 @@ from stripectl.core.model_config import Model
 from stripectl.export.integration import usage_of
 from stripectl.export.integrations import megatron, torchtitan, transformer_engine
 from stripectl.hardware.target import parse_target, read_target
-from tests.export.test_export import TABLE, flags
+from tests.support.exports import TABLE, flags
 from tests.support.model_configs import PUBLISHED
 
 FOLDER = Path(__file__).parents[2] / ".venv" / "frameworks"

@@ -14,7 +14,7 @@ from stripectl.measure.local_workers import LocalWorkers
 from stripectl.measure.machine_rates import measure_rates, save_profile
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.util.progress import quiet
-from tests.cli.test_cli import run
+from tests.support.command import run
 
 
 def test_measured_figures_replace_the_published_figures_of_a_profile(tmp_path: Path) -> None:

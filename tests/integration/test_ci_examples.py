@@ -13,9 +13,8 @@ from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.results.environment import cores
 from stripectl.results.run import Run
 from stripectl.workers.hosts import free_address
+from tests.support.command import EXAMPLES, SMALL
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
-SMALL = "--heads 1 --head-dim 16 --tile 128 --layout contiguous,striped --quiet"
 CLAIMS = "claims:\n  - max_rel_error < 1e-4\n  - striped >= 0.01 x ring\n"
 SRUN = """#!/usr/bin/env bash
 # What srun does on one machine: so many tasks of a command, each told which it is, on a core of its own.

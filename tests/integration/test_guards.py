@@ -13,8 +13,7 @@ from stripectl.results.findings import Noise
 from stripectl.results.noise import BUSY_CORE_SHARE, Disturbances, SampleAnswer, disturbances
 from stripectl.statistics.drift import drift
 from stripectl.workers.worker_group import WorkerGroup
-from tests.results.test_measurement import measured
-from tests.robustness.test_faults import SMALL
+from tests.support.factories import SMALL, noisy_ring
 
 CALM = Noise(yardstick_s=(1.0,) * 9)
 SEEN = SampleAnswer(seconds=1.0, yardstick_s=0.1, elapsed_s=2.0, others_s=0.5, throttled=0, compiled=0)
@@ -31,7 +30,7 @@ SEEN = SampleAnswer(seconds=1.0, yardstick_s=0.1, elapsed_s=2.0, others_s=0.5, t
     ],
 )
 def test_disturbances_in_words(guards: dict, said: list[str]) -> None:
-    assert disturbances(replace(measured("striped", 1.0), noise=replace(CALM, **guards))) == said
+    assert disturbances(replace(noisy_ring("striped", 1.0), noise=replace(CALM, **guards))) == said
 
 
 def test_a_drift_is_seen_and_noise_is_not() -> None:
@@ -39,8 +38,8 @@ def test_a_drift_is_seen_and_noise_is_not() -> None:
     assert drift(rising) == pytest.approx(0.11 / 1.055)
     assert drift(rising[::-1]) == pytest.approx(-0.11 / 1.055)
     assert drift(rising[:5]) == 0 and drift([1.0] * 12) == 0
-    assert drift(measured("striped", 1.0, noise=0.05).samples_s) == 0
-    found = disturbances(replace(measured("striped", 1.0), samples_s=tuple(rising)))
+    assert drift(noisy_ring("striped", 1.0, noise=0.05).samples_s) == 0
+    found = disturbances(replace(noisy_ring("striped", 1.0), samples_s=tuple(rising)))
     assert found == ["samples drift by +10% from the first to the last"]
 
 

@@ -21,7 +21,7 @@ from stripectl.workers.follower import follow
 from stripectl.workers.hosts import COMPARED, HostFacts, HostLost, Hosts, free_address, loopback_note
 from stripectl.workers.secret import proof
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
-from tests.robustness.test_faults import SMALL
+from tests.support.factories import SMALL
 from tests.support.hosts import BENCH, SECRET, ends, nobody
 from tests.support.network import NAMESPACES
 from tests.support.processes import alive, wait_for

@@ -17,7 +17,7 @@ from stripectl.errors import BadInput, Missing
 from stripectl.results.run import Run
 from stripectl.workers.ray_cluster import RayCluster
 from stripectl.workers.ray_nodes import SLICE, TOPOLOGY, WORKER
-from tests.integration.test_ci_examples import EXAMPLES, SMALL
+from tests.support.command import EXAMPLES, SMALL
 from tests.support.hosts import BENCH, Slice, ends, nobody
 from tests.support.ray_nodes import RAY, RayNodes
 

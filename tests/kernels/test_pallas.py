@@ -24,8 +24,8 @@ from stripectl.execute.verification import cut_to_checkable
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.pallas_tpu import kernel as pallas_tpu
 from stripectl.kernels.pallas_tpu import lines
-from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, cover_in_parts, covering, each_choice, in_parts, on_devices, pairs
+from tests.support.kernels import check_rectangles
 from tests.support.plans import with_tile
 
 KERNELS = ["splash", "pallas_tpu", "pallas_bounded"]

@@ -12,13 +12,14 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import COUNTING
 from stripectl.costs.defaults import with_names
 from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.pallas_chunked import squares
 from stripectl.simulate.simulation import simulate
-from tests.execute.test_counts import COUNTING, jaxpr_bytes
 from tests.support.exact import check
+from tests.support.jaxprs import jaxpr_bytes
 
 
 def workload(plan: Plan, **change) -> Workload:

@@ -19,9 +19,9 @@ from stripectl.execute.reference import max_relative_error, recurrence_by_token
 from stripectl.execute.verification import FLOAT32
 from stripectl.kernels.gated import kernel as gated
 from stripectl.kernels.pallas_gated import chunks, kernel
-from tests.execute.test_gated import KEYS, NAMES, VALUES, drawn, workload
 from tests.support.exact import check_result, relative_errors
 from tests.support.plans import with_tile
+from tests.support.recurrences import KEYS, NAMES, VALUES, drawn, workload
 
 FAST = {
     "xla_backend_optimization_level": 0,

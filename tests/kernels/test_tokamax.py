@@ -21,8 +21,8 @@ from stripectl.hardware.target import parse_target
 from stripectl.kernels.tokamax.tile_memory import vmem_bytes
 from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.cases import make_case
-from tests.kernels.test_kernels import check_rectangles
 from tests.support.exact import check, in_parts
+from tests.support.kernels import check_rectangles
 
 MISSING = kernels["tokamax"].why_missing()
 installed = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

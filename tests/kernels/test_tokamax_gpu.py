@@ -21,10 +21,11 @@ from stripectl.kernels import tokamax_gpu
 from stripectl.measure.local_target import LocalTarget
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.request import Request
-from tests.compile.test_compile import silent
-from tests.kernels.test_cudnn import attend, differentiate, needs_gpu
-from tests.kernels.test_kernels import check_rectangles
+from stripectl.util.progress import quiet
+from tests.support.compilers import needs_gpu
+from tests.support.cudnn import attend, differentiate
 from tests.support.exact import check
+from tests.support.kernels import check_rectangles
 
 NAME = "stripectl.kernels.tokamax_gpu.kernel"
 WORK = Workload(seq_len=2**13, heads=4, kv_heads=2, head_dim=128)
@@ -148,7 +149,7 @@ def test_a_version_with_other_functions_names_a_version_that_works(monkeypatch, 
 def test_a_gpu_compiler_compiles_it(without_toolkit, layout: str) -> None:
     plan, place = parse_plan(f"ring/{layout}/tokamax_gpu@ring=8"), LocalTarget(parse_target("h200:8"))
     work = replace(WORK, seq_len=2**17, passes="forward-backward")
-    with CompilerPool(silent, cached=False) as compilers:
+    with CompilerPool(quiet, cached=False) as compilers:
         found = compile_case(bench_cases(Request(workloads=[work], plans=[plan]), place)[0], place.target, compilers)
     assert found.status == "ok" and found.peak_bytes and found.bytes, found.reason
     known = found.cost_source

@@ -15,31 +15,8 @@ from stripectl.reporters.profile_text import cause_lines, hop_cells, opening, pr
 from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.results.profile import Profile
 from stripectl.results.records import read_record
-from tests.support.reasons import because
-
-FIGURES = {"step_s": 2.0, "compute_s": 1.0, "hidden_s": 0.5, "exposed_s": 0.5, "skew_s": 0.25, "idle_s": 0.0}
-DEVICES = [{"name": "TPU:0", **FIGURES, "ratio": 0.5}, {"name": "TPU:1", **FIGURES, "compute_s": 1.5, "ratio": 0.25}]
-
-
-def hop(at: int, exposed_s: list[float], **given: Any) -> dict[str, Any]:
-    figures = {"window_s": [1.0, 1.0], "hidden_s": [0.75, 0.5], "exposed_s": exposed_s, "skew_s": [0.0, 0.125]}
-    told = {"opcode": "collective-permute", "pass": "forward", "axis": "ring", "sent_bytes": 2**20, "transfer_s": 0.5}
-    return {"hop": at, **told, **figures, **given}
-
-
-TRACE: dict[str, Any] = {
-    "module": "jit_step",
-    "steps": 3,
-    "devices": DEVICES,
-    "hops": [
-        hop(1, [0.25, 0.5], cause="link", why="it moves 1 MiB in 500 ms", advice="a longer block", bytes_per_s=2e6),
-        hop(2, [0.75, 0.5], cause="link", why="it moves 1 MiB in 750 ms", advice="a longer block"),
-        hop(3, [0.0, 0.0]),
-    ],
-    "axes": [{"axis": "ring", "hidden_s": 0.5, "exposed_s": 0.5, "sent_bytes": 2**20}],
-    "operations": [{"name": "fusion.1", "category": "fusion", "count": 6, "self_s": 1.0, "share": 0.5}],
-    "timeline": {"end_s": 2.0, "devices": [[["compute", 0.0, 1.0], ["hidden", 1.0, 2.0]], [["exposed", 0.0, 0.5]]]},
-}
+from tests.support.factories import because
+from tests.support.traces import DEVICES, TRACE, hop
 
 
 def profile(**changes: Any) -> Profile:

@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from junitparser import Failure, JUnitXml, Skipped
 
-from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.target import read_target
 from stripectl.reporters.ci import (
     MAX_NAME_CHARACTERS,
     MAX_SUMMARY_BYTES,
@@ -26,9 +24,8 @@ from stripectl.reporters.ci import (
     write_github_benchmark,
     write_junit,
 )
-from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from tests.support.reasons import because
+from tests.support.factories import because, measurement_of
 
 RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.json.gz"))
 CPU = next(path for path in RUNS if path.name == "cpu.json.gz")
@@ -137,21 +134,12 @@ def test_times_are_those_of_the_run(tmp_path: Path) -> None:
 
 def test_a_long_name_is_cut_and_stays_its_own() -> None:
     work = Workload(seq_len=2**20, heads=2, kv_heads=2, head_dim=16, documents=tuple(range(1, 600)))
-    m = Measurement(
-        workload=work,
-        plan=read_plan("ring/striped/xla@ring=8"),
-        target=read_target("cpu:8"),
-        method="simulated",
-        median_s=1.0,
-    )
+    m = measurement_of("ring/striped/xla@ring=8", 1.0, work, "cpu:8")
     other = replace(m, method="compiled")
     assert len(benchmark_name(m)) == len(benchmark_name(other)) == MAX_NAME_CHARACTERS
     assert benchmark_name(m) != benchmark_name(other)
 
 
 def test_what_has_no_time_is_left_out() -> None:
-    work = Workload(seq_len=1024, heads=2, kv_heads=2, head_dim=16)
-    m = Measurement(
-        workload=work, plan=read_plan("ring/striped/xla@ring=8"), target=read_target("cpu:8"), method="simulated"
-    )
+    m = measurement_of("ring/striped/xla@ring=8", None, target="cpu:8", status="ok")
     assert timed_by_name([m, replace(m, status="failed", reason=because("no"), median_s=1.0)]) == {}

@@ -9,7 +9,7 @@ import pytest
 
 from stripectl.errors import BadInput
 from stripectl.reporters.html.drawing import draw_svg, start_drawer
-from tests.cli.test_streams import BENCH
+from tests.support.command import BENCH
 
 CHART = {"mark": "point", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
 

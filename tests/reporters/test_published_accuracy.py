@@ -10,7 +10,7 @@ from stripectl.analysis.accuracy.paper import measured_devices, speed_ups
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html import published_accuracy
 from stripectl.results.case import Method
-from tests.reporters.test_report import LONG, made, run_of
+from tests.support.factories import LONG, run_of, timed_ring
 from tests.support.pages import content_of
 
 TPU = replace(LONG, dtype="bfloat16")
@@ -47,6 +47,6 @@ def test_a_dot_has_the_ratio_of_its_measurement() -> None:
     ],
 )
 def test_a_report_shows_the_devices_that_it_predicts_for(target: str, method: Method, shown: int) -> None:
-    m = replace(made("zigzag", 1.0, method, TPU), target=read_target(target))
+    m = replace(timed_ring("zigzag", 1.0, method, TPU), target=read_target(target))
     found = content_of(run_of(m))["published"]
     assert [chart["subject"] for chart in found] == [target.partition(":")[0]] * shown

@@ -2,7 +2,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from click.testing import CliRunner
 
 from stripectl.cli.report import command
 from stripectl.core.plan import read_plan
-from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html import run_archive
@@ -22,77 +20,27 @@ from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import utf8
-from tests.support.pages import content_of, page_of
-from tests.support.parts import with_parts
-from tests.support.reasons import because
+from tests.support.factories import FORWARD, LONG, because, ring_plan, run_of, timed_ring
+from tests.support.pages import HOSTILE, Page, carried_by, check_harmless, content_of, page_of, poison
 
 LAYOUTS = ("contiguous", "striped", "zigzag")
-FORWARD = Workload(seq_len=512, heads=2, kv_heads=2, head_dim=64, dtype="float32")
-LONG = replace(FORWARD, seq_len=4096, heads=4, kv_heads=4, model="1b")
-HOSTILE = (
-    "javascript:alert(1)",
-    """<script>alert(1)</script>" onerror="alert(1)' x=' --></title></style></svg><img src=x>]]>&lt;{{ 7*7 }}""",
-    "half a character: \ud800",
-)
-PER_ROUND = {
-    "contiguous": [[3, 0, 0, 0], [3, 4, 0, 0], [3, 4, 4, 0], [3, 4, 4, 4]],
-    "striped": [[3, 3, 3, 3]] * 4,
-    "zigzag": [[3, 2, 2, 2]] * 4,
-}
-CALIBRATION = {
-    "source": "measured_tile",
-    "tile": "64x64",
-    "forward": {
-        "whole_s": 7.5e-4,
-        "boundary_s": 8e-4,
-        "held_out": {"block": "6144 causal", "measured_s": 0.1, "error": -0.017},
-    },
-    "hop": {"latency_s": 8.5e-5, "bytes_per_s_one_way": 1.35e9},
-}
-
-
-def plan_of(layout: str) -> str:
-    return f"ring/{layout}/xla@ring=4,tile=64x64"
-
-
-def made(
-    layout: str, time_s: float, method: Method = "measured", workload: Workload = FORWARD, **given: Any
-) -> Measurement:
-    """A measurement of the kind that bench makes; a measured one has samples 1 % around its time."""
-    if method == "measured":
-        samples = tuple(time_s * (1 + jitter / 100) for jitter in (-1, -0.5, 0, 0.5, 1))
-        given = {"samples_s": samples, "ci95_s": (0.99 * time_s, 1.01 * time_s)} | given
-        given["check"] = {"max_rel_error": 2e-7, "tolerance": 2e-6, "reference": "dense float64"}
-    else:
-        given = {"cost_source": CALIBRATION} | given
-    rows = PER_ROUND[layout]
-    tiles = {"tile": "64x64", "computed": sum(map(sum, rows)), "useful": 1, "efficiency": 0.9, "per_round": rows}
-    known = {"tiles": tiles, "bytes": {"collective-permute": 2**20}, "bound": {"attention_only": 1.7, "layer": None}}
-    m = Measurement(
-        workload=workload,
-        plan=read_plan(plan_of(layout)),
-        target=read_target("cpu:4"),
-        method=method,
-        median_s=time_s,
-    )
-    return with_parts(m, **(known | given))
-
-
-def run_of(*measurements: Measurement, **environment: Any) -> Run:
-    return Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench --seqlen 512", environment, list(measurements))
 
 
 @pytest.fixture(scope="module")
 def bench() -> Run:
     """The long ring simulated, the small one measured beside its simulation, one plan refused."""
-    long = [made(name, time_s, "simulated", LONG) for name, time_s in zip(LAYOUTS, (340, 205, 202), strict=True)]
-    measured = [made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)]
-    small = [made(name, time_s, "simulated") for name, time_s in zip(LAYOUTS, (0.68, 0.5, 0.4), strict=True)]
+    long = [timed_ring(name, time_s, "simulated", LONG) for name, time_s in zip(LAYOUTS, (340, 205, 202), strict=True)]
+    measured = [timed_ring(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)]
+    small = [timed_ring(name, time_s, "simulated") for name, time_s in zip(LAYOUTS, (0.68, 0.5, 0.4), strict=True)]
     alone = replace(
         long[0], plan=read_plan("ring/contiguous/xla@tile=64x64"), target=read_target("cpu:1"), median_s=790.0, bytes={}
     )
     refused = replace(
-        long[0], plan=read_plan(plan_of("zigzag")), status="refused", reason=because("511 rows are odd"), median_s=None
+        long[0],
+        plan=read_plan(ring_plan("zigzag")),
+        status="refused",
+        reason=because("511 rows are odd"),
+        median_s=None,
     )
     return run_of(
         *long, alone, *measured, *small, refused, warnings=["1.5 of 2 cores are busy"], versions={"jax": "0.10"}
@@ -108,57 +56,8 @@ def card_of(*measurements: Measurement) -> dict[str, Any]:
     return content_of(run_of(*measurements))["cards"][0]
 
 
-class Page(HTMLParser):
-    """Everything a browser would act on."""
-
-    VOID = ("meta", "br", "wbr", "img", "link", "input", "hr")
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.text: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.tags)
-
-
-def check_harmless(page: Page) -> None:
-    """Well-formed, runs nothing but its own script, loads nothing."""
-    assert page.open == []
-    names = [tag for tag, _ in page.tags]
-    assert names.count("script") == names.count("style") == 1
-    outside = ("img", "link", "iframe", "object", "embed", "image", "use", "base", "form", "foreignobject", "video")
-    assert not set(names) & set(outside)
-    for tag, attributes in page.tags:
-        assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcset", "xlink:href")]
-        assert "style" not in attributes, tag
-        href = attributes.get("href") or "#"
-        assert href.startswith(("#", "data:application/gzip;base64,"))
-        assert "url(" not in (attributes.get("fill") or "")
-
-
-def carried_by(text: str, folder: Path) -> Run:
-    """The run in a page, as stripectl reads it."""
-    (folder / "page.html").write_text(text)
-    return Run.load(folder / "page.html")
-
-
 def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
-    found = card_of(*(made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)))
+    found = card_of(*(timed_ring(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)))
     assert (
         found["answer"]
         == "Use zigzag ring attention with tiles of 64 x 64: 1.60x faster than contiguous ring attention."
@@ -166,7 +65,7 @@ def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
     assert (found["time"].method, found["time"].value) == ("measured", "500 ms ±1.0%")
     said = {each.name: each.text for each in found["statements"]}
     most = "the balance of tiles allows 1.70x"
-    assert said["gain"] == f"1.60x (95 % interval 1.60 to 1.60) over {plan_of('contiguous')}; {most}"
+    assert said["gain"] == f"1.60x (95 % interval 1.60 to 1.60) over {ring_plan('contiguous')}; {most}"
     assert found["reasons"][0].startswith("It is 1.60x as fast as contiguous (95 % interval 1.60 to 1.60)")
     assert "94% of the 1.70x that the balance of its tiles allows" in found["reasons"][0]
     assert "5 samples" in said["confidence"]
@@ -191,9 +90,10 @@ def test_plans_that_tie_are_one_answer_with_two_names(bench: Run) -> None:
 
 def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_its_chart() -> None:
     run = [
-        made(name, time_s, peak_bytes=2**30, hbm_bytes=2**31) for name, time_s in zip(LAYOUTS, (8, 6, 5), strict=True)
+        timed_ring(name, time_s, peak_bytes=2**30, hbm_bytes=2**31)
+        for name, time_s in zip(LAYOUTS, (8, 6, 5), strict=True)
     ]
-    twin = made("zigzag", 4.5, "simulated")
+    twin = timed_ring("zigzag", 4.5, "simulated")
     found = content_of(run_of(*run, twin))["first"]
     assert [(fact.name, fact.value, fact.method) for fact in found["facts"]] == [
         ("time", "5.00 s ±1.0%", "measured"),
@@ -211,7 +111,7 @@ def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_it
 
 
 def test_a_gain_above_its_bound_has_its_reason() -> None:
-    slow, fast = made("contiguous", 1.0, "simulated"), made("zigzag", 0.58, "simulated")
+    slow, fast = timed_ring("contiguous", 1.0, "simulated"), timed_ring("zigzag", 0.58, "simulated")
     found = content_of(run_of(slow, fast))["first"]
     assert found["facts"][1].value == "1.72x"
     assert found["facts"][1].note.startswith("above its bound, which counts all tiles as equally expensive")
@@ -219,7 +119,7 @@ def test_a_gain_above_its_bound_has_its_reason() -> None:
 
 def test_confidence_is_lower_the_less_is_known() -> None:
     def level(method: Method, **given: Any) -> int:
-        both = (made(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))
+        both = (timed_ring(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))
         return content_of(run_of(*both))["first"]["confidence"].level
 
     assert level("measured") == 4
@@ -230,7 +130,7 @@ def test_confidence_is_lower_the_less_is_known() -> None:
 
 def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_save() -> None:
     shares = {"compute": 0.1, "communication": 0.3, "latency": 0.0, "memory": 0.0}
-    found = content_of(run_of(made("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
+    found = content_of(run_of(timed_ring("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
     assert found["sentence"] == "If communication were twice as fast, the plan would take 30% less time."
     assert [(each["part"], each["low"], each["share"]) for each in found["segments"]] == [
         ("compute", 0.0, pytest.approx(25)),
@@ -250,12 +150,12 @@ def test_every_workload_is_a_cell_that_leads_to_its_details(bench: Run) -> None:
     page = Page(page_of(bench))
     ids = {attributes.get("id") for _, attributes in page.tags}
     assert {f"w{at}" for at in range(2)} <= ids
-    assert content_of(run_of(made("zigzag", 0.5)))["matrix"] is None
+    assert content_of(run_of(timed_ring("zigzag", 0.5)))["matrix"] is None
 
 
 def test_the_matrix_takes_the_shape_with_the_fewest_empty_cells() -> None:
     works = [replace(FORWARD, seq_len=n, passes=p) for n in (512, 1024) for p in ("forward", "forward-backward")]
-    matrix = content_of(run_of(*(made("zigzag", 1.0, "simulated", work) for work in works)))["matrix"]
+    matrix = content_of(run_of(*(timed_ring("zigzag", 1.0, "simulated", work) for work in works)))["matrix"]
     assert matrix["columns"] == ["forward", "forward-backward"]
     assert [row["length"] for row in matrix["rows"]] == ["512 tokens", "1k tokens"]
     assert all(cell for row in matrix["rows"] for cell in row["cells"])
@@ -266,8 +166,8 @@ def test_limits_and_crossover_show_their_method() -> None:
     slow, fast = [(256, 0.2), (512, 0.8), (1024, 3.2)], [(256, 0.32), (512, 0.5), (1024, 1.6)]
     scaling = [[{"seq_len": at, "median_s": time_s} for at, time_s in curve] for curve in (slow, fast)]
     found = card_of(
-        made("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
-        made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
+        timed_ring("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
+        timed_ring("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
     limited, _, change = [each for each in found["statements"] if each.name in ("bound by", "margin", "crossover")]
     assert limited.text.startswith(
@@ -275,7 +175,7 @@ def test_limits_and_crossover_show_their_method() -> None:
     )
     assert limited.method == "simulated"
     assert change.text == (
-        f"below about 362, between 256 and 512 tokens, {plan_of('contiguous')} is faster (simulated)"
+        f"below about 362, between 256 and 512 tokens, {ring_plan('contiguous')} is faster (simulated)"
     )
 
 
@@ -288,7 +188,7 @@ def test_the_page_holds_what_to_use(page_text: str) -> None:
 
 def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
     ((chart,),) = (group["charts"] for group in content_of(bench)["sections"]["predicted"]["groups"])
-    assert [row[0] for row in chart["table"]["rows"]] == [plan_of(name) for name in LAYOUTS]
+    assert [row[0] for row in chart["table"]["rows"]] == [ring_plan(name) for name in LAYOUTS]
     assert [row[4] for row in chart["table"]["rows"]] == ["-15%", "-17%", "-20%"]
     assert [row[-1] for row in chart["table"]["rows"]] == ["n/a", "+2%", "+6%"]
     assert [(mark["x"], mark["y"]) for mark in chart["marks"]] == [(800, 680), (600, 500), (500, 400)]
@@ -320,7 +220,9 @@ def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
 
 def test_many_devices_are_thinned_and_say_so() -> None:
     rows = [[int(device >= at) for at in range(100)] for device in range(100)]
-    big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows})
+    big = timed_ring(
+        "striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows}
+    )
     chart = content_of(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
     assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
     assert chart["note"].endswith("The figure shows 1 of every 7 devices and 1 of every 7 rounds.")
@@ -400,7 +302,8 @@ def test_same_run_same_page(bench: Run, page_text: str) -> None:
 
 def test_nothing_timed_and_nothing_at_all() -> None:
     failed = [
-        replace(made(name, 1.0), status="failed", reason=because("worker died"), median_s=None) for name in LAYOUTS
+        replace(timed_ring(name, 1.0), status="failed", reason=because("worker died"), median_s=None)
+        for name in LAYOUTS
     ]
     for run in (run_of(*failed), run_of()):
         assert content_of(run)["first"] is None
@@ -418,19 +321,6 @@ def test_what_a_run_does_not_show_is_said_with_what_to_run(bench: Run) -> None:
     assert "How far are predictions from measurements?" not in lacking
 
 
-def poison(value: Any, text: str) -> Any:
-    """The value with `text` in place of every string that may be any, and for every name that is data."""
-    if isinstance(value, dict):
-        kept = ("workload", "plan", "over", "status", "method", "source")
-        return {
-            (text if name in ("jax", "collective-permute") else name): each if name in kept else poison(each, text)
-            for name, each in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return type(value)(poison(each, text) for each in value)
-    return text if isinstance(value, str) else value
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
     changed = [Measurement.from_json(poison(m.to_json(), text)) for m in bench.measurements]
@@ -444,7 +334,7 @@ def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
 
 
 def test_a_plan_of_another_version_is_a_row_with_a_reason() -> None:
-    unknown = replace(made("striped", 1.0), plan=read_plan("moebius/striped/xla@ring=4"))
+    unknown = replace(timed_ring("striped", 1.0), plan=read_plan("moebius/striped/xla@ring=4"))
     row = content_of(run_of(unknown))["tables"][0]["rows"][0]
     assert row["status"] == "failed"
     assert "moebius" in row["reason"]

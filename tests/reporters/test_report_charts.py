@@ -18,10 +18,8 @@ from stripectl.reporters.html.speedup import ABOVE_BOUND
 from stripectl.results.case import Method
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from tests.reporters.test_report import FORWARD, LONG, made, plan_of, run_of
+from tests.support.factories import FORWARD, LONG, because, ring_plan, run_of, timed_ring, with_parts
 from tests.support.pages import content_of
-from tests.support.parts import with_parts
-from tests.support.reasons import because
 
 GIB = 2**30
 BOTH = ("contiguous", "zigzag")
@@ -36,7 +34,7 @@ def charts(part: str, *measurements: Measurement) -> list[dict[str, Any]]:
 
 
 def at(seq_len: int, layout: str, time_s: float, method: Method = "compiled", **given: Any) -> Measurement:
-    return made(layout, time_s, method, replace(TPU, seq_len=seq_len), **given)
+    return timed_ring(layout, time_s, method, replace(TPU, seq_len=seq_len), **given)
 
 
 def test_speed_ups_over_the_lengths_of_the_run_with_bounds_and_intervals() -> None:
@@ -48,9 +46,9 @@ def test_speed_ups_over_the_lengths_of_the_run_with_bounds_and_intervals() -> No
         (8192, 1.6, "compiled"),
     ]
     assert [row["value"] for row in chart["dotted"]] == [1.7, 1.7]
-    assert chart["note"] == f"Speed-ups are over {plan_of('contiguous').partition(',')[0]}."
+    assert chart["note"] == f"Speed-ups are over {ring_plan('contiguous').partition(',')[0]}."
     assert "ring/zigzag" in chart["series"][0]
-    measured = [replace(made(str(m.plan).split("/")[1], m.median_s or 0.0), workload=m.workload) for m in run]
+    measured = [replace(timed_ring(str(m.plan).split("/")[1], m.median_s or 0.0), workload=m.workload) for m in run]
     (chart,) = charts("speedup", *measured)
     assert all(row["low"] <= row["value"] <= row["high"] for row in chart["points"])
     assert chart["table"]["rows"][1][4] == "1.60 to 1.60"
@@ -62,7 +60,7 @@ def test_flags_of_the_compiler_are_part_of_a_plan() -> None:
     for n_lengths, passes in ((2, "forward"), (2, STEP), (1, "forward")):
         run = [
             replace(
-                made(name, time_s, "compiled", scaling=scaling, flags=flags),
+                timed_ring(name, time_s, "compiled", scaling=scaling, flags=flags),
                 workload=replace(
                     TPU, seq_len=n, passes=passes, **(dict.fromkeys(MODEL_SIZES, 256) if passes == STEP else {})
                 ),
@@ -114,7 +112,9 @@ def test_published_speed_ups_are_stars() -> None:
 def test_tiles_stand_by_their_ratio_and_refused_ones_say_why() -> None:
     def tiled(tile: str, time_s: float | None, **given: Any) -> Measurement:
         return with_parts(
-            made("striped", time_s or 1.0, "compiled"), plan=read_plan(f"ring/striped/xla@ring=4,tile={tile}"), **given
+            timed_ring("striped", time_s or 1.0, "compiled"),
+            plan=read_plan(f"ring/striped/xla@ring=4,tile={tile}"),
+            **given,
         )
 
     refused = tiled("128x128", None, status="refused", median_s=None, reason=because("too large"))
@@ -133,7 +133,7 @@ def test_tiles_of_a_backward_pass_are_a_chart_of_their_own() -> None:
     both = replace(FORWARD, passes="forward-backward")
     plans = ("tile=64x64", "tile=64x64,backward=32x32", "tile=64x64,backward=32x64")
     run = [
-        replace(made("striped", time_s, "compiled", both), plan=read_plan(f"ring/striped/xla@ring=4,{plan}"))
+        replace(timed_ring("striped", time_s, "compiled", both), plan=read_plan(f"ring/striped/xla@ring=4,{plan}"))
         for plan, time_s in zip(plans, (3.0, 2.0, 1.0), strict=True)
     ]
     (chart,) = charts("tiles", *run)
@@ -156,7 +156,7 @@ def test_meshes_are_compared_and_drawn_with_what_links_carry() -> None:
     def meshed(mesh: str, time_s: float) -> Measurement:
         tiles = {"tile": "64x64", "computed": 1, "useful": 1, "efficiency": 1.0, "per_round": [[1]]}
         return with_parts(
-            made("zigzag", time_s, "simulated", replace(TPU, heads=16, kv_heads=16)),
+            timed_ring("zigzag", time_s, "simulated", replace(TPU, heads=16, kv_heads=16)),
             plan=read_plan(f"ring/zigzag/xla@{mesh},tile=64x64"),
             target=read_target("v5e:4x4"),
             tiles=tiles,
@@ -172,7 +172,7 @@ def test_meshes_are_compared_and_drawn_with_what_links_carry() -> None:
 
 def test_bytes_of_a_ring_lie_on_the_links_of_its_cycle() -> None:
     m = replace(
-        made("zigzag", 1.0, "simulated", TPU),
+        timed_ring("zigzag", 1.0, "simulated", TPU),
         plan=read_plan("ring/zigzag/xla@ring=4,tile=64x64"),
         target=read_target("v5e:2x2"),
     )
@@ -195,7 +195,7 @@ def test_bytes_of_a_compiled_step_are_shared_out_over_its_axes() -> None:
     told = {"opcode": "all-gather", "pass": "forward", "dtype": "bf16", "asynchronous": True, "beside_tiles": False}
     program = {"collectives": [told | {"axis": "ring+tensor", "sent_bytes": 10, "times": 3}]}
     plan = "ring/zigzag/xla@ring=2,tensor=2,tile=64x64"
-    m = with_parts(made("zigzag", 1.0, "compiled", TPU), plan=read_plan(plan), compiled_program=program)
+    m = with_parts(timed_ring("zigzag", 1.0, "compiled", TPU), plan=read_plan(plan), compiled_program=program)
     assert traffic(m) == {("ring", "all-gather"): 15, ("tensor", "all-gather"): 15}
 
 
@@ -212,8 +212,10 @@ def test_an_all_to_all_between_nodes_crosses_the_network_from_every_device_to_ev
 
 
 def test_bars_are_those_of_the_strongest_method_first_without_what_it_refuses() -> None:
-    fast, slow = made("striped", 0.1, "simulated"), made("zigzag", 9.0, "compiled")
-    refused = replace(made("striped", 1.0, "compiled"), status="refused", median_s=None, reason=because("does not fit"))
+    fast, slow = timed_ring("striped", 0.1, "simulated"), timed_ring("zigzag", 9.0, "compiled")
+    refused = replace(
+        timed_ring("striped", 1.0, "compiled"), status="refused", median_s=None, reason=because("does not fit")
+    )
     (chart,) = charts("time", fast, slow, refused)
     assert [bar["method"] for bar in chart["bars"]] == ["compiled"]
     assert "zigzag" in chart["label"]
@@ -250,7 +252,7 @@ def test_the_roof_is_that_of_the_hardware() -> None:
     )  # 4 FLOPs of a head's size a score, 4 bytes of K and V a key: 64 queries
     assert chart["roof"][1]["intensity"] == pytest.approx(1.97e14 / 8.19e11)
     assert chart["marks"][0]["roof"] == pytest.approx(64 * 8.19e11 / 1e12)
-    assert not charts("roofline", made("zigzag", 1.0))  # nobody publishes a CPU's
+    assert not charts("roofline", timed_ring("zigzag", 1.0))  # nobody publishes a CPU's
     dense = replace(m, plan=read_plan("rsa/contiguous/dense@ring=4,tile=64x64"))
     (chart,) = charts("roofline", dense)
     assert chart["marks"][0]["intensity"] < 32  # scores pass through memory
@@ -265,9 +267,11 @@ def test_of_many_groups_those_of_the_longest_sequences_are_drawn() -> None:
 
 def test_steps_have_a_bar_a_plan_and_one_device_a_word() -> None:
     alone = replace(
-        made("contiguous", 9.0), plan=read_plan("ring/contiguous/xla@ring=1,tile=64x64"), target=read_target("cpu:1")
+        timed_ring("contiguous", 9.0),
+        plan=read_plan("ring/contiguous/xla@ring=1,tile=64x64"),
+        target=read_target("cpu:1"),
     )
-    (chart,) = charts("time", made("striped", 1.0), made("zigzag", 0.5), alone)
+    (chart,) = charts("time", timed_ring("striped", 1.0), timed_ring("zigzag", 0.5), alone)
     assert [(bar["value"], bar["method"]) for bar in chart["bars"]] == [(0.5, "measured"), (1.0, "measured")]
     assert all(bar["low"] < bar["value"] < bar["high"] for bar in chart["bars"])
     assert chart["note"] == "One device takes 9.00 s (measured)."
@@ -275,7 +279,7 @@ def test_steps_have_a_bar_a_plan_and_one_device_a_word() -> None:
 
 def test_workloads_differ_by_more_than_length() -> None:
     other = Workload(seq_len=512, heads=4, kv_heads=4, head_dim=64, dtype="float32")
-    found = content_of(run_of(made("striped", 1.0), made("striped", 1.0, "measured", other)))["sections"]["time"][
-        "groups"
-    ]
+    found = content_of(run_of(timed_ring("striped", 1.0), timed_ring("striped", 1.0, "measured", other)))["sections"][
+        "time"
+    ]["groups"]
     assert len(found) == 2

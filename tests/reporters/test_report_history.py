@@ -16,22 +16,10 @@ from stripectl.core.plan import read_plan
 from stripectl.reporters.html.history import ABSENT, MAX_CHARTS, NO_OTHER_RUN, TITLE
 from stripectl.results.history import History
 from stripectl.results.run import Run
-from tests.analysis.test_series import BUNDLES, measured
-from tests.cli.test_cli import run as stripectl
-from tests.reporters.test_report import FORWARD, LONG, Page, carried_by, check_harmless, made
-from tests.results.test_history import EVIL, night
-from tests.support.pages import content_of, page_of
-from tests.support.reasons import because
-
-
-def past() -> list[Run]:
-    """Eighteen nights, of which striped became slower; the last measures two plans that no other does."""
-    runs = [
-        night(number, m, made("zigzag", 0.4), versions={"jax": "2" if number > 11 else "1"})
-        for number, m in enumerate(measured((12, 0.5), (6, 0.55)))
-    ]
-    new = [made("contiguous", 0.8), made("contiguous", 90.0, "simulated", LONG)]
-    return [*runs[:-1], replace(runs[-1], measurements=[*runs[-1].measurements, *new])]
+from tests.support.command import run as stripectl
+from tests.support.factories import FORWARD, because, timed_ring
+from tests.support.histories import BUNDLES, EVIL, night, past
+from tests.support.pages import Page, carried_by, check_harmless, content_of, page_of
 
 
 def section_of(runs: Sequence[Run] | None, run: Run | None = None) -> dict[str, Any]:
@@ -66,7 +54,7 @@ def test_plans_without_a_past_are_counted() -> None:
 
 def test_what_is_not_drawn_is_said() -> None:
     tiles = [
-        replace(made("striped", float(n)), plan=read_plan(f"ring/striped/xla@ring=4,tile={64 * n}"))
+        replace(timed_ring("striped", float(n)), plan=read_plan(f"ring/striped/xla@ring=4,tile={64 * n}"))
         for n in range(1, 10)
     ]
     found = section_of([night(at, *tiles) for at in range(2)])
@@ -76,7 +64,7 @@ def test_what_is_not_drawn_is_said() -> None:
 
 
 def test_plans_that_changed_go_first() -> None:
-    quiet, loud = (made(name, 1.0, "compiled", cost_source=BUNDLES) for name in ("striped", "zigzag"))
+    quiet, loud = (timed_ring(name, 1.0, "compiled", cost_source=BUNDLES) for name in ("striped", "zigzag"))
     found = section_of([night(0, quiet, loud), night(1, quiet, replace(loud, median_s=1.1))])
     assert ["zigzag" in chart["subject"] for chart in found["groups"][0]["charts"]] == [True, False]
 
@@ -110,7 +98,7 @@ def test_the_page_has_it_for_eyes_and_screen_readers() -> None:
 @pytest.mark.parametrize("text", EVIL)
 def test_a_past_of_anybodys_making_is_text(text: str) -> None:
     versions = ({text: text}, {text: "other"})
-    runs = [night(at, made("striped", 0.5), commit=text, versions=each) for at, each in enumerate(versions)]
+    runs = [night(at, timed_ring("striped", 0.5), commit=text, versions=each) for at, each in enumerate(versions)]
     runs = [replace(run, id=text) for run in runs]
     check_harmless(Page(page_of(runs[-1], past=runs)))
 
@@ -170,7 +158,7 @@ def test_a_history_that_was_named_must_be_there(tmp_path: Path, monkeypatch) -> 
 
 
 def test_only_its_own_plans_are_drawn(tmp_path: Path) -> None:
-    other = replace(made("striped", 0.5), workload=replace(FORWARD, batch=2))
-    runs = [night(0, made("striped", 0.5), other), night(1, made("striped", 0.5))]
+    other = replace(timed_ring("striped", 0.5), workload=replace(FORWARD, batch=2))
+    runs = [night(0, timed_ring("striped", 0.5), other), night(1, timed_ring("striped", 0.5))]
     (group,) = section_of(runs)["groups"]
     assert len(group["charts"]) == 1 and "batch" not in group["title"]

@@ -13,9 +13,8 @@ from stripectl.cli.report import command
 from stripectl.errors import BadInput
 from stripectl.reporters.html.side_by_side import side_by_side_context
 from stripectl.results.run import Run
-from tests.reporters.test_report import HOSTILE, LONG, Page, check_harmless, made, run_of
-from tests.support.pages import markdown_of, page_of, page_of_several
-from tests.support.reasons import because
+from tests.support.factories import LONG, because, run_of, timed_ring
+from tests.support.pages import HOSTILE, Page, check_harmless, markdown_of, page_of, page_of_several
 
 MARKUP = (
     *("a | b", "`` ` ``", "</details>", "@everyone #1 [x](javascript:y)", "```\nx"),
@@ -27,11 +26,13 @@ RUNS = sorted((ROOT / "examples" / "runs").glob("*.json.gz"))
 
 def two(**environment: object) -> list[Run]:
     """The same plans twice, the second time zigzag in half the time and striped refused."""
-    first = run_of(made("contiguous", 0.8), made("striped", 0.6), made("zigzag", 0.5), versions={"jax": "0.10"})
+    first = run_of(
+        timed_ring("contiguous", 0.8), timed_ring("striped", 0.6), timed_ring("zigzag", 0.5), versions={"jax": "0.10"}
+    )
     second = run_of(
-        made("contiguous", 0.8),
-        replace(made("striped", 0.6), status="refused", median_s=None, reason=because("no")),
-        made("zigzag", 0.25),
+        timed_ring("contiguous", 0.8),
+        replace(timed_ring("striped", 0.6), status="refused", median_s=None, reason=because("no")),
+        timed_ring("zigzag", 0.25),
         versions={"jax": "0.11"},
         **environment,
     )
@@ -79,8 +80,8 @@ def test_bars_bear_the_letter_of_their_run() -> None:
 
 
 def test_machines_with_other_dtypes_stand_side_by_side_and_say_so() -> None:
-    other = run_of(made("zigzag", 0.1, "compiled", replace(LONG, dtype="bfloat16")))
-    found = side_by_side_context([run_of(made("zigzag", 0.3, "simulated", LONG)), other])
+    other = run_of(timed_ring("zigzag", 0.1, "compiled", replace(LONG, dtype="bfloat16")))
+    found = side_by_side_context([run_of(timed_ring("zigzag", 0.3, "simulated", LONG)), other])
     assert found["changes"]["rows"] == []
     ((chart,),) = (group["charts"] for group in found["part"]["groups"])
     assert [row[3] for row in chart["table"]["rows"]] == ["float32", "bfloat16"]

@@ -13,7 +13,6 @@ import pytest
 
 from stripectl.core.plan import read_plan
 from stripectl.errors import BadInput
-from stripectl.profiling.timeline import KINDS
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.charts import MAX_TABLE_ROWS
 from stripectl.reporters.html.profiles import MAX_LANES, MAX_PROFILES, profile_content, thinned
@@ -22,17 +21,16 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8
-from tests.profiling.test_trace_cells import TRACE, hop
-from tests.reporters.test_report import HOSTILE, Page, carried_by, check_harmless, made, poison, run_of
-from tests.support.pages import content_of, page_of
-from tests.support.parts import with_parts
+from tests.support.factories import run_of, timed_ring, with_parts
+from tests.support.pages import HOSTILE, Page, carried_by, check_harmless, content_of, page_of, poison
+from tests.support.traces import TRACE, large
 
 BUDGET = 1_500_000  # bytes of a page
 PROFILE = "profiles/8k ring; rm -rf x"
 
 
 def traced(trace: dict[str, Any], layout: str = "striped", **given: Any) -> Measurement:
-    return made(layout, 0.6, profile=trace, **given)
+    return timed_ring(layout, 0.6, profile=trace, **given)
 
 
 def shown(trace: dict[str, Any]) -> dict[str, Any]:
@@ -40,21 +38,8 @@ def shown(trace: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def large(devices: int, hops: int, parts: int) -> dict[str, Any]:
-    """As much as a profile may hold: every part of a step of another kind than its neighbour."""
-    width = 1.0 / parts
-    row = [[KINDS[at % len(KINDS)], at * width, (at + 1) * width] for at in range(parts)]
-    figures = {name: [0.001 * (at % 7 + 1) for at in range(devices)] for name in ("window_s", "hidden_s", "exposed_s")}
-    told = {"skew_s": [0.0005] * devices, "cause": "link", "why": "it is slow", "advice": "a longer block"}
-    return TRACE | {
-        "devices": [TRACE["devices"][0] | {"name": f"TPU:{at}"} for at in range(devices)],
-        "hops": [hop(at, []) | figures | told for at in range(hops)],
-        "timeline": {"end_s": 1.0, "devices": [row] * devices},
-    }
-
-
 def test_a_run_without_a_trace_has_no_section() -> None:
-    page = page_of(run_of(made("striped", 0.6)))
+    page = page_of(run_of(timed_ring("striped", 0.6)))
     assert 'href="#overlap"' not in page and 'id="overlap"' not in page
     assert "<dt>skew</dt>" not in page
 
@@ -80,7 +65,7 @@ def test_a_trace_names_the_part_that_its_figures_are_of(per: str | None, title: 
 
 def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     plan = traced(TRACE | {"profile": PROFILE})
-    compiled = with_parts(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
+    compiled = with_parts(timed_ring("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
     (found,) = content_of(run_of(plan, compiled))["traces"]["profiles"]
     assert found["headline"] == (
         "25% of the communication hides on the device that computes longest (the compiled schedule predicts 88%)"

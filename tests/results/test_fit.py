@@ -15,15 +15,14 @@ from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.hardware.target import read_target
 from stripectl.reporters.cells import memory_cell
 from stripectl.reporters.html.memory import of_run
 from stripectl.reporters.terminal.tables import shown_columns
 from stripectl.results.fit import JAX_SHARE, SURE_SHARE, Fit, check_memory, jax_share, limit_sentences, memory_fit
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import with_speedups
-from stripectl.results.run import Run
 from stripectl.simulate.step_memory import predicted_peak_bytes
+from tests.support.factories import measurement_of, run_of
 
 HAS = 80 * 2**30
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, model="1b")
@@ -32,20 +31,8 @@ WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, model="1b")
 def plan(share: float | None, method: Any = "simulated", target: str = "h100:8", **changes: Any) -> Measurement:
     """A plan that needs this share of the memory of a device."""
     needs = None if share is None else round(share * HAS)
-    made = Measurement(
-        workload=WORK,
-        plan=read_plan("ring/striped/xla@ring=8,tile=512"),
-        target=read_target(target),
-        method=method,
-        median_s=1.0,
-        peak_bytes=needs,
-        hbm_bytes=HAS,
-    )
-    return replace(made, **changes)
-
-
-def run_of(*measurements: Measurement) -> Run:
-    return Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"versions": {}}, list(measurements))
+    known = {"workload": WORK, "peak_bytes": needs, "hbm_bytes": HAS}
+    return measurement_of("ring/striped/xla@ring=8,tile=512", target=target, method=method, **known | changes)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,13 @@ from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
 from stripectl.results.backend import Final
 from stripectl.results.history import APPLICATION, VERSION, History
-from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import printable
-from tests.cli.test_cli import run as stripectl
-from tests.reporters.test_report import HOSTILE, made, run_of
-from tests.support.parts import with_parts
+from tests.support.command import run as stripectl
+from tests.support.factories import timed_ring, with_parts
+from tests.support.histories import EVIL, night
 
-FIRST = datetime(2026, 11, 1, 8, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
-EVIL = ("x'); DROP TABLE runs; --", '" OR 1=1 --', "\x1b[31mred\x00", *HOSTILE)
-
-
-def night(number: int, *measurements: Measurement, commit: str | None = None, **environment: Any) -> Run:
-    """The run of a night, of the fast layouts where no measurement is given."""
-    given = measurements or (made("contiguous", 0.8), made("striped", 0.5))
-    around = {"git": commit or f"{number:012x}", "host": {"processor": "a core", "cores": 2}} | environment
-    when = FIRST + timedelta(days=number)
-    return replace(run_of(*given, **around), id=f"night {number}", created=when.isoformat())
 
 
 @pytest.fixture
@@ -58,7 +46,9 @@ def sql(history: History, *statements: str) -> list[Any]:
 
 def test_a_run_comes_back_with_its_samples(history: History) -> None:
     run = night(
-        0, with_parts(made("striped", 0.5), flags={"xla_flag": "true"}, overlap={"ratio": 0.5}), versions={"jax": "1"}
+        0,
+        with_parts(timed_ring("striped", 0.5), flags={"xla_flag": "true"}, overlap={"ratio": 0.5}),
+        versions={"jax": "1"},
     )
     history.add(run)
     (found,) = history.runs()
@@ -87,7 +77,7 @@ def test_runs_come_in_order_of_time(history: History) -> None:
 
 def test_what_is_asked_for_is_what_comes(history: History) -> None:
     history.add(night(0))
-    history.add(night(1, made("striped", 0.4, "simulated")))
+    history.add(night(1, timed_ring("striped", 0.4, "simulated")))
     assert [run.id for run in history.runs(equal={"method": "simulated"})] == ["night 1"]
     assert [len(run.measurements) for run in history.runs(within={"plan": "RING/striped"})] == [1, 1]
     assert [len(run.measurements) for run in history.runs(keys=[night(0).measurements[0].key])] == [1]
@@ -95,7 +85,7 @@ def test_what_is_asked_for_is_what_comes(history: History) -> None:
 
 
 def test_a_run_that_is_added_again_replaces_itself(history: History) -> None:
-    half, whole = night(0, made("striped", 0.5)), night(0)
+    half, whole = night(0, timed_ring("striped", 0.5)), night(0)
     history.add(half)
     history.add(night(1))
     for _ in range(3):
@@ -279,7 +269,7 @@ def test_what_is_read_is_checked(history: History, change: str) -> None:
 
 @pytest.mark.parametrize("text", EVIL)
 def test_text_is_text(history: History, text: str) -> None:
-    plan = made("striped", 0.5)
+    plan = timed_ring("striped", 0.5)
     run = night(0, plan, replace(plan, plan=read_plan(text), target=read_target(text)), commit=text)
     run = replace(run, id=text, command=text)
     for _ in range(2):
@@ -299,7 +289,11 @@ def test_a_run_without_a_date_has_no_place(history: History, created: str) -> No
 
 
 def test_a_plan_that_cannot_be_read_is_kept_without_its_time(history: History) -> None:
-    history.add(night(0, made("striped", 0.5), replace(made("zigzag", 0.4), plan=read_plan("ring/spiral/xla@ring=4"))))
+    history.add(
+        night(
+            0, timed_ring("striped", 0.5), replace(timed_ring("zigzag", 0.4), plan=read_plan("ring/spiral/xla@ring=4"))
+        )
+    )
     (run,) = history.runs()
     assert [(m.status, m.median_s) for m in run.measurements] == [("ok", 0.5), ("failed", None)]
 
@@ -399,7 +393,7 @@ def test_a_history_that_cannot_be_written_is_found_first(command: str, here: Pat
 
 def test_an_interrupted_run_is_kept(here: Path, monkeypatch) -> None:
     def interrupted(*given: object):
-        yield from map(Final, (made("contiguous", 0.8), made("striped", 0.5)))
+        yield from map(Final, (timed_ring("contiguous", 0.8), timed_ring("striped", 0.5)))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stripectl.runner.bench.bench", interrupted)

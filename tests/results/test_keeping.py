@@ -1,7 +1,6 @@
 """A run's folder has one writer; what was measured is on disk whatever happens to the one who measures."""
 
 import errno
-import json
 import math
 import os
 import shutil
@@ -16,21 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.core.method import Method
-from stripectl.core.plan import read_plan
-from stripectl.core.workload import Workload
-from stripectl.hardware.target import read_target
 from stripectl.results import journal
 from stripectl.results.lock import FILE as LOCK
 from stripectl.results.lock import writing_in
-from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
 from stripectl.util.output import write_atomically
-from tests.cli.test_cli import ON_PAPER, run
-from tests.support.reasons import because
+from tests.support.command import ON_PAPER, run
+from tests.support.factories import because
+from tests.support.journals import empty_run, line_for, nth_ring, told
 
-WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 STRIPECTL = [sys.executable, "-m", "stripectl"]
 KILLS = [100, pytest.param(1000, marks=pytest.mark.full)]
 
@@ -38,33 +32,6 @@ KILLS = [100, pytest.param(1000, marks=pytest.mark.full)]
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def made(at: int, seconds: float, method: Method = "measured") -> Measurement:
-    samples = (seconds, 1.1 * seconds, 0.9 * seconds) if method == "measured" else ()
-    plan = f"ring/striped/xla@ring=2,tile=128x128,unroll={at + 1}"
-    return Measurement(
-        workload=WORK,
-        plan=read_plan(plan),
-        target=read_target("cpu:2"),
-        method=method,
-        samples_s=samples,
-        median_s=seconds,
-        speedup=None,
-    )
-
-
-def empty() -> Run:
-    return Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"devices": [], "warnings": []})
-
-
-def told(measurements: list[Measurement]) -> list[tuple]:
-    return [(m.key, m.samples_s, m.median_s) for m in measurements]
-
-
-def line_for(continued: str, measurement: object) -> str:
-    """A line of a journal."""
-    return json.dumps({"continues": continued, "by": "key", "measurement": measurement})
 
 
 def listing(folder: Path) -> dict[str, bytes]:
@@ -261,22 +228,22 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_while_writing_is_quick_there_is_no_journal(quick: None) -> None:
-    kept = RunWriter(empty(), Path("run"))
+    kept = RunWriter(empty_run(), Path("run"))
     for at in range(5):
-        kept.add(made(at, 1.0))
+        kept.add(nth_ring(at, 1.0))
         assert told(Run.load(Path("run")).measurements) == told(kept.gathered().measurements)
     assert sorted(listing(Path("run"))) == ["run.json"]
 
 
 def test_a_run_that_is_slow_to_write_is_appended_to(slow: None) -> None:
-    kept = RunWriter(empty(), Path("run"))
-    kept.add(made(0, 1.0))
+    kept = RunWriter(empty_run(), Path("run"))
+    kept.add(nth_ring(0, 1.0))
     whole = Path("run/run.json").read_bytes()
     for at in range(1, 5):
-        kept.add(made(at, 1.0))
-        assert told(Run.load(Path("run")).measurements) == told([made(each, 1.0) for each in range(at + 1)])
-    kept.add(made(2, 3.0))
-    assert told(Run.load(Path("run")).measurements)[2] == told([made(2, 3.0)])[0]
+        kept.add(nth_ring(at, 1.0))
+        assert told(Run.load(Path("run")).measurements) == told([nth_ring(each, 1.0) for each in range(at + 1)])
+    kept.add(nth_ring(2, 3.0))
+    assert told(Run.load(Path("run")).measurements)[2] == told([nth_ring(2, 3.0)])[0]
     assert Path("run/run.json").read_bytes() == whole
     kept.save()
     assert sorted(listing(Path("run"))) == ["run.json"]
@@ -284,16 +251,16 @@ def test_a_run_that_is_slow_to_write_is_appended_to(slow: None) -> None:
 
 
 def test_a_line_that_was_cut_short_costs_only_itself(slow: None, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = RunWriter(empty(), Path("run"))
+    kept = RunWriter(empty_run(), Path("run"))
     for at in range(3):
-        kept.add(made(at, 1.0))
+        kept.add(nth_ring(at, 1.0))
     path = Path("run") / journal.FILE
     path.write_bytes(path.read_bytes()[:-30])
-    assert told(Run.load(Path("run")).measurements) == told([made(0, 1.0), made(1, 1.0)])
-    kept.add(made(3, 1.0))
-    assert told(Run.load(Path("run")).measurements) == told([made(at, 1.0) for at in (0, 1, 3)])
+    assert told(Run.load(Path("run")).measurements) == told([nth_ring(0, 1.0), nth_ring(1, 1.0)])
+    kept.add(nth_ring(3, 1.0))
+    assert told(Run.load(Path("run")).measurements) == told([nth_ring(at, 1.0) for at in (0, 1, 3)])
     with path.open("a") as file:
-        file.write(line_for("another", made(7, 1.0).to_json()) + "\n\x00\n[]\n")
+        file.write(line_for("another", nth_ring(7, 1.0).to_json()) + "\n\x00\n[]\n")
     assert len(Run.load(Path("run")).measurements) == 3
     with path.open("a") as file:
         file.write(line_for(kept.saved, {"plan": 7}) + "\n")
@@ -306,14 +273,14 @@ def test_a_line_that_was_cut_short_costs_only_itself(slow: None, capsys: pytest.
 def test_a_resumed_run_takes_its_journal_in(slow: None) -> None:
     assert run(*ON_PAPER, "--seqlen", "8k", "--pass", "forward", "--layout", "striped") == 0
     kept = RunWriter(Run.load(Path("run")), Path("run"))
-    kept.add(made(0, 1.0))
-    kept.add(made(1, 1.0))
+    kept.add(nth_ring(0, 1.0))
+    kept.add(nth_ring(1, 1.0))
     assert journal.FILE in listing(Path("run"))
     assert run("report", "run", "--no-open", "--quiet", "-o", "page.html") == 0
     assert "unroll=2" in Path("page.html").read_text()
     assert run(*ON_PAPER, "--seqlen", "8k", "--pass", "forward", "--resume") == 0
     assert sorted(listing(Path("run"))) == ["report.html", "run.json"]
-    assert told([made(0, 1.0), made(1, 1.0)]) == [
+    assert told([nth_ring(0, 1.0), nth_ring(1, 1.0)]) == [
         each for each in told(Run.load(Path("run")).measurements) if "unroll" in each[0][1] or each[1]
     ]
 
@@ -330,52 +297,54 @@ STEPS = st.tuples(
 @given(st.sampled_from(["key", "identity"]), st.lists(STEPS, max_size=12))
 def test_whatever_is_written_how_the_folder_holds_what_is_known(tmp_path_factory, by: str, steps: list) -> None:
     folder = tmp_path_factory.mktemp("run")
-    kept = RunWriter(empty(), folder, by)
+    kept = RunWriter(empty_run(), folder, by)
     kept.save()
     for seconds, (at, method, whole, killed) in enumerate(steps, 1):
         kept.began_s, kept.took_s = (float("-inf"), 0.0) if whole else (kept.began_s, 1e9)
-        path, m = folder / journal.FILE, made(at, float(seconds), method)
+        path, m = folder / journal.FILE, nth_ring(at, float(seconds), method)
         before = path.read_bytes() if killed and path.exists() else None
         kept.add(m)
         if before and not path.exists():
             path.write_bytes(before)
         assert set(told(Run.load(folder).measurements)) == set(told(kept.gathered().measurements))
     known = {m.key: m for m in kept.gathered().measurements}
-    last = {made(at, 1.0, method).key: float(seconds) for seconds, (at, method, *_) in enumerate(steps, 1)}
+    last = {nth_ring(at, 1.0, method).key: float(seconds) for seconds, (at, method, *_) in enumerate(steps, 1)}
     assert {key: m.median_s for key, m in known.items()}.items() <= last.items()
     assert known.keys() == last.keys() or by == "identity"
 
 
 def test_of_a_plan_the_strongest_stays_and_samples_are_never_dropped() -> None:
-    both = [made(0, 1.0), made(0, 2.0, "simulated")]
-    run = replace(empty(), measurements=both)
+    both = [nth_ring(0, 1.0), nth_ring(0, 2.0, "simulated")]
+    run = replace(empty_run(), measurements=both)
     kept = RunWriter(run, Path("run"), "identity")
-    kept.add(made(1, 3.0, "simulated"))
-    kept.add(made(1, 4.0))
-    kept.add(made(0, 5.0, "simulated"))
-    assert told(Run.load(Path("run")).measurements) == told([made(0, 1.0), made(0, 5.0, "simulated"), made(1, 4.0)])
+    kept.add(nth_ring(1, 3.0, "simulated"))
+    kept.add(nth_ring(1, 4.0))
+    kept.add(nth_ring(0, 5.0, "simulated"))
+    assert told(Run.load(Path("run")).measurements) == told(
+        [nth_ring(0, 1.0), nth_ring(0, 5.0, "simulated"), nth_ring(1, 4.0)]
+    )
 
 
 WRITER = """
 import os, random, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from tests.results.test_keeping import empty, made, told
+from tests.support.journals import empty_run, nth_ring, told
 from stripectl.results import writer as keeping
 from stripectl.util.output import remove_leftovers
 from stripectl.results.run import Run
 
 seed, kills = int(sys.argv[1]), int(sys.argv[2])
 chance, folder = random.Random(seed), Path("run")
-keeping.RunWriter(empty(), Path("warm")).add(made(0, 1.0))
+keeping.RunWriter(empty_run(), Path("warm")).add(nth_ring(0, 1.0))
 for nth in range(kills):
     keeping.SLOW_S, keeping.SHARE = chance.choice([(1e9, 1.0), (0.0, 0.5), (0.0, 1e-9)])
-    began = Run.load(folder) if (folder / "run.json").exists() else empty()
+    began = Run.load(folder) if (folder / "run.json").exists() else empty_run()
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         keep = keeping.RunWriter(began, folder)
         for turn in range(10**6):
-            m = made((nth + turn) % 12, float(nth * 1000 + turn + 1))
+            m = nth_ring((nth + turn) % 12, float(nth * 1000 + turn + 1))
             keep.add(m)
             os.write(writer, m.median_s.hex().encode() + b"\\n")
     os.close(writer)
@@ -387,7 +356,7 @@ for nth in range(kills):
         kept_s = [float.fromhex(line) for line in (*first, *lines)]
     found = Run.load(folder).measurements if (folder / "run.json").exists() else []
     last = {m.key: m for m in began.measurements}
-    now = [made((nth + turn) % 12, second) for turn, second in enumerate(kept_s)]
+    now = [nth_ring((nth + turn) % 12, second) for turn, second in enumerate(kept_s)]
     last |= {m.key: m for m in now}
     held = {m.key: m.median_s for m in found}
     for key, m in last.items():
@@ -413,8 +382,10 @@ def test_samples_of_a_plan_that_failed_are_gone_on_from() -> None:
     from stripectl.measure.sampler import UNFINISHED
     from stripectl.runner.open_run import resume_from_samples
 
-    failed = replace(made(0, 1.0), status="failed", reason=because("process 1 was killed by SIGKILL"), median_s=None)
+    failed = replace(
+        nth_ring(0, 1.0), status="failed", reason=because("process 1 was killed by SIGKILL"), median_s=None
+    )
     again = resume_from_samples(failed)
     assert (again.status, again.reason, again.samples_s) == ("ok", UNFINISHED, failed.samples_s)
-    assert resume_from_samples(made(0, 1.0)) == made(0, 1.0)
+    assert resume_from_samples(nth_ring(0, 1.0)) == nth_ring(0, 1.0)
     assert signal.SIGKILL.name in str(failed.reason)

@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from stripectl.core.plan import read_plan
-from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
@@ -18,42 +16,14 @@ from stripectl.results.measurement_set import indexed, with_speedups
 from stripectl.results.run import Run, newest_run
 from stripectl.statistics.intervals import median_interval, ratio_interval
 from stripectl.statistics.verdict import Verdict
-from tests.support.parts import with_parts
-from tests.support.reasons import because
-
-WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
-
-
-def measured(layout: str, median: float, noise: float = 0.001, count: int = 15) -> Measurement:
-    samples = tuple(median * (1 + noise * np.random.default_rng(len(layout)).standard_normal(count)))
-    plan = f"ring/{layout}/xla@ring=2,tile=128x128"
-    mid, interval = median_interval(samples)
-    return Measurement(
-        workload=WORK,
-        plan=read_plan(plan),
-        target=read_target("cpu:2"),
-        method="measured",
-        samples_s=samples,
-        median_s=mid,
-        ci95_s=interval,
-    )
-
-
-def run(*measurements: Measurement) -> Run:
-    return Run(
-        "id",
-        "2026-01-01T00:00:00+00:00",
-        "stripectl bench",
-        {"devices": [], "warnings": [], "versions": {}},
-        list(measurements),
-    )
+from tests.support.factories import because, noisy_ring, run_of, with_parts
 
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:
     failed = replace(
-        measured("zigzag", 1.0), status="failed", reason=because("because"), samples_s=(), median_s=None, ci95_s=None
+        noisy_ring("zigzag", 1.0), status="failed", reason=because("because"), samples_s=(), median_s=None, ci95_s=None
     )
-    before = run(measured("contiguous", 2.0), measured("striped", 1.0), failed)
+    before = run_of(noisy_ring("contiguous", 2.0), noisy_ring("striped", 1.0), failed, devices=[], warnings=[])
     path = before.save(tmp_path)
     after = Run.load(path)
     assert after.measurements == with_speedups(before.measurements)
@@ -63,7 +33,7 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_the_schema_of_a_measurement() -> None:
-    content: dict[str, Any] = run(measured("striped", 1.0)).to_json()
+    content: dict[str, Any] = run_of(noisy_ring("striped", 1.0)).to_json()
     assert content["schema"] == "stripectl.run/3"
     wanted = {
         *("workload", "plan", "target", "method", "pass", "status", "reason", "kind", "advice"),
@@ -93,7 +63,7 @@ def test_files_that_are_no_run(tmp_path: Path, text: str, why: str) -> None:
 
 
 def test_speedups_are_over_the_contiguous_plan_with_an_interval() -> None:
-    striped, contiguous = with_speedups([measured("striped", 1.0), measured("contiguous", 1.5)])
+    striped, contiguous = with_speedups([noisy_ring("striped", 1.0), noisy_ring("contiguous", 1.5)])
     assert contiguous.speedup is None
     assert striped.speedup and striped.speedup.over == contiguous.plan
     assert striped.speedup.value == pytest.approx(1.5, rel=0.01)
@@ -103,7 +73,7 @@ def test_speedups_are_over_the_contiguous_plan_with_an_interval() -> None:
 
 
 def test_overlapping_samples_are_ambiguous() -> None:
-    striped, _ = with_speedups([measured("striped", 1.0, noise=0.2), measured("contiguous", 1.01, noise=0.2)])
+    striped, _ = with_speedups([noisy_ring("striped", 1.0, noise=0.2), noisy_ring("contiguous", 1.01, noise=0.2)])
     assert striped.speedup and striped.speedup.verdict == Verdict.INCONCLUSIVE
 
 
@@ -113,7 +83,7 @@ def test_two_samples_have_no_interval() -> None:
 
 
 def test_one_device_and_simulations_are_set_beside() -> None:
-    ring = measured("striped", 1.0)
+    ring = noisy_ring("striped", 1.0)
     twin = replace(ring, method="simulated", samples_s=(), ci95_s=None, median_s=0.9 * (ring.median_s or 0))
     alone = replace(
         ring,
@@ -128,9 +98,9 @@ def test_one_device_and_simulations_are_set_beside() -> None:
 
 
 def test_a_run_of_the_first_schema_is_read_by_the_names_of_the_newest(tmp_path: Path) -> None:
-    m = measured("striped", 1.0)
+    m = noisy_ring("striped", 1.0)
     linear = replace(m, workload=replace(m.workload, attention="linear", decay="per-head"))
-    content: Any = run(with_parts(linear, cost_source={"source": "datasheet"})).to_json()
+    content: Any = run_of(with_parts(linear, cost_source={"source": "datasheet"})).to_json()
     old = {"cost_source": "calibration", "noise": "guards", "bottleneck_shares": "limits", "step_parts": "parts"}
     old |= {"compiled_program": "program", "profile": "trace"}
     [given] = content["measurements"]
@@ -158,7 +128,7 @@ def test_reading_ends_at_the_first_wrong_part(monkeypatch: pytest.MonkeyPatch) -
     ):
         tried.clear()
         with pytest.raises(TypeError, match=re.escape(where)):
-            Measurement.from_json({**measured("striped", 1.0).to_json(), name: value})
+            Measurement.from_json({**noisy_ring("striped", 1.0).to_json(), name: value})
         assert len(tried) == 2, name  # once to read it, and once to find its place
 
 
@@ -175,5 +145,5 @@ def test_reading_ends_at_the_first_wrong_part(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_a_wrong_type_is_named_with_its_place(name: str, value: object, why: str) -> None:
     with pytest.raises(TypeError) as error:
-        Measurement.from_json({**measured("striped", 1.0).to_json(), name: value})
+        Measurement.from_json({**noisy_ring("striped", 1.0).to_json(), name: value})
     assert str(error.value) == why

@@ -16,7 +16,7 @@ from stripectl.core.workload import Workload
 from stripectl.results.run import Run
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.request import Request
-from tests.cli.test_cli import run
+from tests.support.command import run
 
 BENCH = ["bench", "--target", "v5e:8", "--method", "simulated", "--quiet", "--layout", "striped", "--pass", "forward"]
 KILLED = """

@@ -15,8 +15,8 @@ from stripectl.results.lock import FILE as LOCK
 from stripectl.results.run import Run
 from stripectl.results.schema import MAX_JOURNAL_BYTES
 from stripectl.results.writer import RunWriter
-from tests.cli.test_cli import run
-from tests.results.test_keeping import empty, line_for, made
+from tests.support.command import run
+from tests.support.journals import empty_run, line_for, nth_ring
 
 COMMAND = ["bench", "--target", "v5e:8", "--method", "simulated", "--quiet", "--layout", "striped", "--pass", "forward"]
 COMMAND += ["--seqlen", "8k", "--output", "run"]
@@ -28,8 +28,8 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The digest of a run in the folder `run`, and a file of the user beside it."""
     monkeypatch.chdir(tmp_path)
     Path("theirs").write_text(THEIRS)
-    kept = RunWriter(empty(), Path("run"))
-    kept.add(made(0, 1.0))
+    kept = RunWriter(empty_run(), Path("run"))
+    kept.add(nth_ring(0, 1.0))
     return kept.saved
 
 
@@ -84,7 +84,7 @@ def test_the_lock_of_a_new_run_leads_nowhere_either(capsys) -> None:
 def test_a_second_name_of_another_file_is_not_written(saved: str, capsys) -> None:
     lead(journal.FILE, "hard link")
     with pytest.raises(BadInput, match="it has a second name"):
-        journal.append(Path("run"), saved, "key", made(1, 1.0))
+        journal.append(Path("run"), saved, "key", nth_ring(1, 1.0))
     Path("run", journal.FILE).unlink()
     lead(LOCK, "hard link")
     assert run(*COMMAND, "--resume") == 2 and "it has a second name" in capsys.readouterr().err
@@ -112,17 +112,17 @@ def test_a_report_is_not_written_through_a_link_or_into_a_pipe(kind: str, capsys
 
 def test_lines_for_another_file_change_nothing(saved: str) -> None:
     Path("run", journal.FILE).write_text(
-        "\n".join([line_for("0" * 64, made(0, 9.0).to_json()), json.dumps({"run": "id", "by": "key"}), "7"])
+        "\n".join([line_for("0" * 64, nth_ring(0, 9.0).to_json()), json.dumps({"run": "id", "by": "key"}), "7"])
     )
     assert [m.median_s for m in Run.load(Path("run")).measurements] == [1.0]
-    Path("run", journal.FILE).write_text(line_for(saved, made(0, 2.0).to_json()))
+    Path("run", journal.FILE).write_text(line_for(saved, nth_ring(0, 2.0).to_json()))
     assert [m.median_s for m in Run.load(Path("run")).measurements] == [2.0]
     Path("run/run.json").write_text(Path("run/run.json").read_text() + " ")
     assert [m.median_s for m in Run.load(Path("run")).measurements] == [1.0]
 
 
 def test_a_journal_has_the_limits_of_a_run(saved: str, capsys) -> None:
-    path, line = Path("run", journal.FILE), line_for(saved, made(1, 1.0).to_json())
+    path, line = Path("run", journal.FILE), line_for(saved, nth_ring(1, 1.0).to_json())
     deep = "[" * 200_000 + "]" * 200_000
     bad = {
         deep: "nested too deeply",
@@ -144,7 +144,7 @@ def test_a_journal_has_the_limits_of_a_run(saved: str, capsys) -> None:
 
 
 def test_text_of_a_journal_is_escaped(saved: str) -> None:
-    said = {**made(0, 1.0).to_json(), "status": "refused", "reason": "\x1b]0;owned\x07\u202e"}
+    said = {**nth_ring(0, 1.0).to_json(), "status": "refused", "reason": "\x1b]0;owned\x07\u202e"}
     Path("run", journal.FILE).write_text(line_for(saved, said))
     (found,) = Run.load(Path("run")).measurements
     assert str(found.reason) == "\ufffd]0;owned\ufffd\ufffd"

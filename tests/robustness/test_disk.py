@@ -25,7 +25,7 @@ disk, ballast, folder = Path("disk"), Path("disk/ballast"), Path("disk/run")
 disk.mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", "disk"], check=True)
 
-from tests.results.test_keeping import made
+from tests.support.journals import nth_ring
 import stripectl.runner.bench
 from stripectl.cli import main
 from stripectl.results.backend import Final
@@ -62,7 +62,7 @@ def bench(request, say, cluster=None, tell=None):
             DOES[step]()
         else:
             print("measured", at, file=sys.stderr)
-            yield Final(made(at, 1.0))
+            yield Final(nth_ring(at, 1.0))
 
 
 stripectl.runner.bench.bench = bench

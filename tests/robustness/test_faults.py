@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from stripectl.core.layer_groups import LayerGroup
-from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.workload import Workload
+from stripectl.core.plan import parse_plan
 from stripectl.measure.local_target import local_target
 from stripectl.measure.local_workers import LocalWorkers
 from stripectl.measure.machine_timings import MachineTimings
@@ -24,29 +23,18 @@ from stripectl.results.environment import cores
 from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run, newest_run
 from stripectl.runner.bench import bench
-from stripectl.runner.request import Request
+from stripectl.util.progress import quiet
 from stripectl.workers.process import Process
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
+from tests.support.factories import PLANS, SMALL, request_of
 from tests.support.processes import alive, children, wait_for
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 
-SMALL = Workload(seq_len=2048, heads=1, kv_heads=1, head_dim=16, dtype="float32")
-QUICK = SamplingOptions(budget_s=60, min_samples=3)
-PLANS = [Plan("ring", layout, "xla") for layout in ("contiguous", "striped", "zigzag")]
-
-
-def request(**changes) -> Request:
-    given = {"workloads": [SMALL], "plans": PLANS, "target": "cpu:2", "method": "measured", "sampling": QUICK}
-    return Request(**(given | changes))
-
-
-def silent(now: str, done: int, total: int) -> None: ...
-
 
 @pytest.mark.faults
 def test_three_layouts_are_measured_and_checked() -> None:
-    found = finals(bench(request(), silent))
+    found = finals(bench(request_of(), quiet))
     *ring, alone = found
     assert [str(m.plan).split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
     assert alone.devices == 1 and str(alone.target) == "cpu:1"
@@ -80,7 +68,7 @@ def test_a_killed_worker_costs_its_plan_only() -> None:
             killed.append(children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    found = {str(m.plan).split("/")[1]: m for m in finals(bench(request(), kill_once)) if m.devices > 1}
+    found = {str(m.plan).split("/")[1]: m for m in finals(bench(request_of(), kill_once)) if m.devices > 1}
     assert killed
     assert found["striped"].status == "failed" and "SIGKILL" in str(found["striped"].reason)
     assert found["contiguous"].status == found["zigzag"].status == "ok"
@@ -105,7 +93,7 @@ def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
             killed.append(children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    found = {str(m.plan).split("/")[1]: m for m in finals(bench(request(), kill_once)) if m.devices > 1}
+    found = {str(m.plan).split("/")[1]: m for m in finals(bench(request_of(), kill_once)) if m.devices > 1}
     assert killed
     assert found["zigzag"].status == "failed"
     assert found["contiguous"].status == found["striped"].status == "ok"
@@ -174,7 +162,7 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
 def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -> None:
     monkeypatch.setattr("stripectl.workers.worker_group.START_S", 0.0)
     effort = SamplingOptions(budget_s=60, min_samples=3, compile_timeout_s=0.01)
-    found = finals(bench(request(plans=PLANS[:1], sampling=effort), silent))
+    found = finals(bench(request_of(plans=PLANS[:1], sampling=effort), quiet))
     assert {m.status for m in found} == {"failed"}
     assert all("Try a longer --compile-timeout" in str(m.reason) for m in found)
 
@@ -191,7 +179,7 @@ def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -
 @pytest.mark.hosts
 def test_a_cpu_that_is_only_looked_at_is_no_event_and_leaves_no_worker() -> None:
     found = list[Event]()
-    with LocalWorkers(silent, tell=found.append) as workers:
+    with LocalWorkers(quiet, tell=found.append) as workers:
         place = local_target("local", None, workers)
         assert place.processes == place.here > 0 and place.device_kind is None
         assert not found and not workers.groups
@@ -202,7 +190,7 @@ def test_a_cpu_that_is_only_looked_at_is_no_event_and_leaves_no_worker() -> None
 def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     plan = parse_plan("ring/striped/xla@ring=2,tile=512")
     found = list[Event]()
-    with LocalWorkers(silent, tell=found.append) as workers:
+    with LocalWorkers(quiet, tell=found.append) as workers:
         place = local_target("cpu:2", None, workers)
         timings, both = MachineTimings(workers), replace(SMALL, passes="forward-backward")
         machine = plan_costs(LayerGroup(1, both, plan), place, timings)
@@ -219,6 +207,6 @@ def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
 @pytest.mark.hosts
 def test_a_flag_that_the_compiler_does_not_know_is_refused() -> None:
     flags = ({"xla_cpu_enable_fast_mth": "true"},)
-    found = finals(bench(request(plans=PLANS[:1], flags=flags), silent))
+    found = finals(bench(request_of(plans=PLANS[:1], flags=flags), quiet))
     assert {m.status for m in found} == {"refused"}
     assert all("does not know the flag 'xla_cpu_enable_fast_mth'" in str(m.reason) for m in found)

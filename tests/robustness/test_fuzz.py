@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from tests.support import hostile
 from tests.support.golden import PROFILES, xspace
+from tests.support.hostile import SHIPPED
 from tests.support.untrusted import SMALL, asked, command_line, profile, run_file, strings, watched, yaml_file
 
 BOUNDED = settings(
@@ -34,7 +35,6 @@ BOUNDED = settings(
     max_examples=60,
 )
 RANDOM = st.randoms(use_true_random=False)
-SHIPPED = sorted(path for name in ("profiles", "examples") for path in (hostile.ROOT / name).rglob("*.yaml"))
 MODEL = "{hidden: 64, feed_forward: 128, layers: 2, heads: 4, kv_heads: 4, head_dim: 16, vocabulary: 100}"
 NINE = [(b, ",".join([f"*{a}"] * 9)) for a, b in itertools.pairwise("abcdefghi")]
 BOMB = "x: &a [1]\n" + "".join(f"{name}: &{name} [{before}]\n" for name, before in NINE)

@@ -11,15 +11,14 @@ import pytest
 
 from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.target import read_target
 from stripectl.reporters.html.run_archive import MAX_SHOWN
 from stripectl.results import journal
 from stripectl.results.findings import Bound, TileTally
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
-from tests.cli.test_cli import run
-from tests.support.reasons import because
+from tests.support.command import run
+from tests.support.factories import because, measurement_of, run_of
 
 pytestmark = pytest.mark.faults
 COUNTS, SAMPLED = (10_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
@@ -44,18 +43,16 @@ def measurements(count: int) -> list[Measurement]:
         seconds = length / 2**14 * (1 + 0.37 * ((len(made) * 7919) % 1009) / 1009)
         sampled = method == "measured" and len(made) < 4 * SAMPLED
         samples_s = tuple(seconds * (1 + 0.01 * nth) for nth in range(5)) if sampled else ()
-        why = because("it does not fit")
-        status: dict[str, Any] = {"status": "refused", "reason": why} if method == "refused" else {}
+        why = because("it does not fit") if method == "refused" else None
         workload = Workload(seq_len=length, heads=4, kv_heads=4, head_dim=64, dtype="float32", passes=passes)
-        m = Measurement(
-            workload=workload,
-            plan=read_plan(plan + ",unroll=2" * (method == "refused")),
-            target=read_target("cpu:2"),
+        m = measurement_of(
+            plan + ",unroll=2" * (why is not None),
+            None if why else seconds,
+            workload,
             method="compiled" if method == "refused" else method,
             samples_s=samples_s,
-            median_s=None if status else seconds,
             peak_bytes=2**20 if method == "compiled" else None,
-            **status,
+            reason=why,
         )
         made.append(replace(m, **known))
         if len(made) == count:
@@ -71,9 +68,7 @@ def count(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def large(count: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("large")
-    around = {"devices": [{"processes": 2}], "warnings": [], "versions": {}}
-    run = Run("large", "2026-01-01T00:00:00+00:00", "stripectl bench", around, measurements(count))
-    run.save(folder)
+    run_of(*measurements(count), devices=[{"processes": 2}], warnings=[], versions={}).save(folder)
     return folder
 
 

@@ -19,9 +19,9 @@ import yaml
 
 from stripectl.results.journal import FILE as JOURNAL
 from stripectl.results.lock import FILE as LOCK
-from tests.robustness.test_fuzz import SHIPPED, xspace
 from tests.support import hostile, untrusted
-from tests.support.golden import PROFILES
+from tests.support.golden import PROFILES, xspace
+from tests.support.hostile import SHIPPED
 from tests.support.model_configs import PUBLISHED
 
 pytestmark = pytest.mark.faults

@@ -20,10 +20,11 @@ from stripectl.results.backend import finals
 from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import bench
+from stripectl.util.progress import quiet
 from stripectl.workers.process import Process
 from stripectl.workers.stderr_tail import StderrTail
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
-from tests.robustness.test_faults import request, silent
+from tests.support.factories import request_of
 from tests.support.processes import alive, children, wait_for
 
 pytestmark = [
@@ -136,8 +137,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measur
         patched.setenv("PYTHONPATH", os.pathsep.join(map(str, filter(None, roots))))
         patched.setattr("stripectl.measure.sampler.MIN_SAMPLE_TIMEOUT_S", LIMIT_S)
         effort = SamplingOptions(budget_s=60, min_samples=SAMPLES, compile_timeout_s=LIMIT_S)
-        asked = request(plans=list(map(parse_plan, plans)), sampling=effort, baseline=False)
-        yield {str(m.plan).split("/xla")[0]: m for m in finals(bench(asked, silent))}
+        asked = request_of(plans=list(map(parse_plan, plans)), sampling=effort, baseline=False)
+        yield {str(m.plan).split("/xla")[0]: m for m in finals(bench(asked, quiet))}
     for name in traced | ran:
         schemes._cache.pop(name, None)
         sys.modules.pop(f"stripectl.schemes.{name}", None)

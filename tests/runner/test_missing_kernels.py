@@ -29,7 +29,7 @@ from stripectl.runner.options import RequestOptions
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, forward_cases
 from stripectl.util.progress import quiet
-from tests.cli.test_cli import run
+from tests.support.command import run
 from tests.support.fake_backend import FakeBackend
 
 KERNELS = {"tokamax": ("v5p:2x2x4", 16), "tokamax_gpu": ("h200:8", 8)}  # each with a target, and its devices

@@ -2,22 +2,22 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stripectl.cli import main
-from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
-from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
 from stripectl.runner.meshes import MAX_FULL_ROWS, notable_plans
-from tests.support.reasons import because
+from tests.support.factories import because, measurement_of, run_of
 
 ASKED = ["bench", "--target", "v5p:4x4x4", "--method", "simulated", "--pass", "forward", "--seqlen", "512k"]
 ASKED += ["--model", "llama3-8b", "--kernel", "pallas_tpu", "--scheme", "ring,all_gather,ulysses,usp"]
@@ -97,16 +97,7 @@ def test_every_tile_is_refused_where_it_cannot_be_simulated(tmp_path: Path, caps
 
 
 def measurement(plan: str, seconds: float | None, reason: str | None = None) -> Measurement:
-    status = "refused" if reason else "ok"
-    return Measurement(
-        workload=WORK,
-        plan=read_plan(plan),
-        target=read_target("v5e:2x2"),
-        method="simulated",
-        median_s=seconds,
-        status=status,
-        reason=because(reason) if reason else None,
-    )
+    return measurement_of(plan, seconds, WORK, "v5e:2x2", reason=because(reason) if reason else None)
 
 
 def test_notable_are_the_fastest_of_all_and_of_each_scheme_and_a_plan_for_each_reason() -> None:
@@ -135,7 +126,7 @@ def test_notable_are_the_fastest_of_all_and_of_each_scheme_and_a_plan_for_each_r
 )
 def test_a_search_that_is_not_whole_is_refused(tmp_path: Path, change: dict) -> None:
     made = SearchTable.of([measurement("ring@ring=4", 1.0), measurement("ring@ring=2", 2.0)], 0.5)
-    run = Run("a", "b", "c", {"devices": [], "warnings": []}, [], searches=[made])
+    run = replace(run_of(), searches=[made])
     path = run.save(tmp_path)
     assert Run.load(path).searches == [made]
     content = json.loads(path.read_text())

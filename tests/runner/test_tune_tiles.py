@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from stripectl.analysis.ranking import rankings
-from stripectl.cli import main
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
@@ -34,7 +33,9 @@ from stripectl.runner.cases import case_of
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, forward_cases, searched_tiles
 from stripectl.runner.tuning.search import tune
+from stripectl.util.progress import quiet
 from stripectl.workers.worker_group import WorkerGroup
+from tests.support.command import run
 from tests.support.plans import tiles_for
 from tests.support.processes import children
 
@@ -70,15 +71,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict]]]:
 
     monkeypatch.setattr(WorkerGroup, "ask", ask)
     yield requests
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as done:
-        main(list(arguments))
-    return int(done.value.code or 0)
-
-
-def silent(now: str, done: int, total: int) -> None: ...
 
 
 def tuning(**changes: Any) -> TileSearch:
@@ -237,7 +229,7 @@ def test_bad_input_is_one_clear_line(
 @pytest.mark.hosts
 def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     found: dict[tuple, Measurement] = {}
-    for m in finals(tune(tuning(method="measured"), silent)):
+    for m in finals(tune(tuning(method="measured"), quiet)):
         found[m.identity] = m
     assert {m.status for m in found.values()} == {"ok"}
     best_first = [m.workload.passes for m in found.values()]  # and the default's tiles where others are best
@@ -249,7 +241,7 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     (chosen,) = {m.plan.tile for m in list(found.values())[2:4]}  # later samples may change their order
     assert chosen in raced
     asked.clear()
-    again = {m.identity: m for m in finals(tune(tuning(method="measured", previous=tuple(found.values())), silent))}
+    again = {m.identity: m for m in finals(tune(tuning(method="measured", previous=tuple(found.values())), quiet))}
     assert {m.identity: m.samples_s for m in again.values()} == {m.identity: m.samples_s for m in found.values()}
     assert not [do for do, _ in asked if do in ("prepare", "sample")]
 
@@ -259,7 +251,7 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
 def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[tuple[str, dict]]) -> None:
     plans = [parse_plan(f"ring/{layout}/xla") for layout in ("contiguous", "striped")]
     found: dict[tuple, Measurement] = {}
-    for m in finals(tune(tuning(method="simulated", plans=plans, tiles=(Tile(128, 128),)), silent)):
+    for m in finals(tune(tuning(method="simulated", plans=plans, tiles=(Tile(128, 128),)), quiet)):
         found[m.identity] = m
     assert len(found) == 4 and all(m.method == "simulated" and m.median_s for m in found.values())
     sources = {m.cost_source.source for m in found.values() if m.cost_source}
@@ -338,4 +330,4 @@ def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: py
 
 def test_nothing_left_is_said_once() -> None:
     with pytest.raises(BadInput, match="nothing is left to try"):
-        list(tune(tuning(target="v5p:8", method="simulated", tiles=(Tile(4096, 4096),)), silent))
+        list(tune(tuning(target="v5p:8", method="simulated", tiles=(Tile(4096, 4096),)), quiet))

@@ -11,7 +11,7 @@ from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING
 from stripectl.results.run import Run
 from stripectl.simulate.simulation import simulate
-from tests.cli.test_cli import run
+from tests.support.command import run
 from tests.support.exact import catalogue, check, on_devices
 from tests.support.plans import with_tile
 

@@ -14,12 +14,7 @@ from stripectl.statistics.change_points import (
     cheapest_partition,
     level_changes,
 )
-
-# Runs that differ by noise alone, 1 to 2 % around 1.
-NOISE = (
-    *(1.004, 0.988, 1.012, 0.997, 1.009, 0.981, 1.001, 1.017, 0.993, 0.986, 1.006, 0.999, 1.021, 0.991, 1.003),
-    *(0.984, 1.011, 0.996, 1.014, 0.989, 1.002, 1.008, 0.979, 0.998, 1.005, 0.992, 1.018, 0.987, 1.0, 0.995),
-)
+from tests.support.histories import NOISE
 
 
 def steps(*levels: tuple[int, float]) -> list[float]:

@@ -14,10 +14,9 @@ from stripectl.results.devices import DeviceGroup
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
-from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster, HostLost
-from tests.support.reasons import because
+from tests.support.factories import because, with_samples
 
 SLOWDOWN = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
 SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
@@ -49,7 +48,7 @@ class FakeBackend:
             else:
                 samples = tuple(seconds_of(case) * each for each in SAMPLES)
                 yield Partial(replace(made, samples_s=samples[:1], median_s=samples[0]))
-                yield Final(with_samples(made, samples))
+                yield Final(checked(made, samples))
 
     def begin(self, case: Case) -> Measurement:
         """The case before it runs, or refused."""
@@ -73,10 +72,9 @@ def seconds_of(case: Case) -> float:
     return slower * case.workload.flops / case.devices / 1e13 * (1 + 16 / rows)
 
 
-def with_samples(made: Measurement, samples: Sequence[float]) -> Measurement:
-    median, interval = median_interval(samples)
+def checked(made: Measurement, samples_s: Sequence[float]) -> Measurement:
     check = Check(max_rel_error=1e-6, tolerance=2e-5, reference="float64")
-    return replace(made, samples_s=tuple(samples), median_s=median, ci95_s=interval, check=check)
+    return replace(with_samples(made, samples_s), check=check)
 
 
 @dataclass
@@ -115,7 +113,7 @@ class FakeSampler:
         if made.status != "ok":
             return made
         if samples_s and self.backend.method == "measured":
-            return with_samples(made, samples_s)
+            return checked(made, samples_s)
         rough = CostOrigin.SHORT_RUN if self.backend.method == "measured" else CostOrigin.ONE_BLOCK
         seconds = next(iter([*samples_s, *shorts_s]), None)
         source = CostSource(source=rough)

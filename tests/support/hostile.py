@@ -18,6 +18,7 @@ import yaml
 from stripectl.cli.app import COMMANDS, group
 
 ROOT = Path(__file__).parents[2]
+SHIPPED = sorted(path for name in ("profiles", "examples") for path in (ROOT / name).rglob("*.yaml"))
 EXAMPLES = sorted((ROOT / "examples" / "runs").glob("*.json.gz"))
 TEXTS = (
     *(

@@ -19,9 +19,9 @@ from stripectl.hlo.module import collectives, parse_module
 from stripectl.simulate.step_work import step_work
 from stripectl.training.sharding import ParameterSharding
 from stripectl.training.short_convolution import convolved, short_convolution
-from tests.execute.test_counts import transfers
+from tests.support.jaxprs import transfers
 from tests.support.plans import reference_plan as parse_plan
-from tests.training.test_training import BATCH, LINEAR, LOSS, RECURRENT_GRADIENTS, errors, trained, training
+from tests.support.training import BATCH, LINEAR, LOSS, RECURRENT_GRADIENTS, errors, trained, training
 
 MODEL = replace(LINEAR, decay="1", kv_heads=4, recurrence="gdn", key_heads=2, d_conv=4)
 HALO = "collective-permute"

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import pytest
 
-from stripectl.cli import main
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout_switch import switch_transfers
@@ -44,9 +43,11 @@ from stripectl.simulate.training_step import (
     with_fewer_layers,
 )
 from stripectl.training.step import make_training
-from tests.compile.test_compile import needs, silent
-from tests.execute.test_counts import transfers
-from tests.support.reasons import because
+from stripectl.util.progress import quiet
+from tests.support.command import run
+from tests.support.compilers import needs
+from tests.support.factories import because, measurement_of
+from tests.support.jaxprs import transfers
 
 SIZES = {"hidden": 256, "feed_forward": 512, "layers": 2, "vocabulary": 512}
 PLAN = "ring/striped/xla@ring=2,tensor=2,tile=256,chunk=512"
@@ -97,7 +98,7 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
     workload = step(batch=2)
     case = Case(workload=workload, plan=read_plan(plan), target=target.name, method="compiled")
-    with CompilerPool(silent, cached=False) as compilers:
+    with CompilerPool(quiet, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
     got: Counter[tuple[str, tuple[str, ...]]] = Counter()
@@ -126,7 +127,7 @@ def compiled_hybrid(plan: str) -> Measurement:
     """The step compiled once for the tests that look at it."""
     target = parse_target("v5e:2x2")
     case = Case(workload=HYBRID_STEP, plan=read_plan(plan), target=target.name, method="compiled")
-    with CompilerPool(silent, cached=False) as compilers:
+    with CompilerPool(quiet, cached=False) as compilers:
         return compile_case(case, target, compilers)
 
 
@@ -194,7 +195,7 @@ def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
 def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
     target = parse_target("h100:2")
     request = Request(workloads=[step(seq_len=2**26)], plans=[parse_plan("ring/striped/xla@ring=2,tile=2048")])
-    with CompilerPool(silent, cached=False) as compilers:
+    with CompilerPool(quiet, cached=False) as compilers:
         found = compile_case(bench_cases(request, LocalTarget(target))[0], target, compilers)
     assert found.status == "refused" and "does not fit" in str(found.reason)
     assert (found.peak_bytes or 0) > (found.hbm_bytes or 0)
@@ -257,9 +258,7 @@ def test_every_mesh_has_all_devices_and_comes_once() -> None:
 
 def test_the_fastest_plan_of_each_mesh_goes_on() -> None:
     def timed(plan: str, seconds: float | None) -> Measurement:
-        return Measurement(
-            workload=step(), plan=read_plan(plan), target=read_target("v5e:2x2"), method="simulated", median_s=seconds
-        )
+        return measurement_of(plan, seconds, step(), "v5e:2x2")
 
     slow, best, other = "ring/contiguous@ring=4,tile=256", "ring/striped@ring=4,tile=256", "ring/striped@tensor=4"
     found = promising_plans([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
@@ -272,10 +271,9 @@ def test_a_step_needs_a_model() -> None:
 
 
 def bench(*arguments: str) -> tuple[int, list[Measurement]]:
-    with pytest.raises(SystemExit) as done:
-        main(["bench", "--quiet", "--output", "run", *arguments])
+    code = run("bench", "--quiet", "--output", "run", *arguments)
     found = json.loads(Path("run/run.json").read_text())["measurements"] if Path("run/run.json").exists() else []
-    return int(done.value.code or 0), [Measurement.from_json(each) for each in found]
+    return code, [Measurement.from_json(each) for each in found]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from stripectl.errors import BadInput
 from stripectl.util import output
 from stripectl.util.output import own_descriptor, write_atomically, write_output
-from tests.cli.test_cli import run
+from tests.support.command import run
 
 RUN = str(Path(__file__).parents[2] / "examples/runs/tpu.json.gz")
 COMPARE = ["compare", RUN, RUN]
