@@ -37,6 +37,7 @@ from stripectl.simulate.step_work import (
     step_work,
 )
 from stripectl.statistics.intervals import median_interval
+from stripectl.util.units import plural
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
 COMMUNICATION = "communication"  # the exposed part
@@ -242,9 +243,10 @@ def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
     """The whole model's step from the results of `with_fewer_layers`: each further layer adds the time of a layer in
     them. Samples were taken in alternation, so the i-th samples together give one sample of the whole, unless more
     layers took no longer: then the machine was disturbed."""
-    bad = next((each for each in made if each.status != "ok"), None)
-    if len(made) == 1 or bad:
-        return replace(bad, workload=case.workload) if bad else made[0]
+    if bad := next((each for each in made if each.status != "ok"), None):
+        return replace(bad, workload=case.workload)
+    if len(made) == 1:
+        return made[0]
     less, more, layers, run = *made, case.workload.layers or 0, layers_run(case.workload)
 
     def whole(fewest: float, most: float) -> float:
@@ -253,10 +255,7 @@ def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
     pairs = [*zip(less.samples_s, more.samples_s, strict=False)]
     sound = [(fewest, most) for fewest, most in pairs if most > fewest]
     if len(sound) <= len(pairs) / 2:
-        less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in run)
-        fact = f"a step of {more_s} took no longer than one of {less_s}: too noisy"
-        reason = Reason(ReasonKind.NOISE, fact, "Try a longer --seqlen.")
-        return replace(Measurement.of(case, "measured"), status="failed", reason=reason)
+        return too_noisy(case)
     samples_s = [whole(*pair) for pair in sound]
     median_s, interval = median_interval(samples_s)
     layer_s, _ = median_interval([(most - fewest) / (run[1] - run[0]) for fewest, most in sound])
@@ -279,6 +278,14 @@ def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
             samples_by_layers={str(m.workload.layers): m.samples_s for m in made},
         ),
     )
+
+
+def too_noisy(case: Case) -> Measurement:
+    """A step whose time cannot be computed from steps with fewer layers."""
+    less, more = (plural(layers, "layer") for layers in layers_run(case.workload))
+    fact = f"a step of {more} took no longer than one of {less}: too noisy"
+    reason = Reason(ReasonKind.NOISE, fact, "Try a longer --seqlen.")
+    return replace(Measurement.of(case, "measured"), status="failed", reason=reason)
 
 
 def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) -> Measurement:
