@@ -126,11 +126,11 @@ def equal_plans_phrase(equals: Sequence[Measurement], others: Iterable[Measureme
     if len({plan.scheme for plan in plans}) > 1:
         return or_list(map(scheme_phrase, plans))
     flags = or_list(flags_text(m.flags).strip() for m in equals)
-    differences = differing_parts(plans, [m.plan for m in others])
+    differences = differences_in_words(plans, [m.plan for m in others])
     return " ".join([schemes_phrase(plans), *differences, *[f"and {flags}"] * bool(flags)])
 
 
-def differing_parts(plans: Sequence[Plan], rivals: Sequence[Plan]) -> Iterator[str]:
+def differences_in_words(plans: Sequence[Plan], rivals: Sequence[Plan]) -> Iterator[str]:
     """The parts of plans of one scheme, each in words: the tiles, and every other part in which the rivals differ."""
 
     def differ(part: Callable[[Plan], Hashable]) -> bool:

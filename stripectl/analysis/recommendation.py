@@ -68,11 +68,11 @@ def recommendation_of(
     ranking: Ranking, ranked: Sequence[Ranking], run: MeasurementSet, drawn: dict[Hashable, Curves]
 ) -> Recommendation:
     """The recommendation for one workload and target: its figures, and the sentences that follow from them."""
-    found = figures_of(ranking, ranked, run, drawn)
+    found = recommended_figures(ranking, ranked, run, drawn)
     return replace(found, statements=statements(found), reasons=reasons(found, ranking, run))
 
 
-def figures_of(
+def recommended_figures(
     ranking: Ranking, ranked: Sequence[Ranking], run: MeasurementSet, drawn: dict[Hashable, Curves]
 ) -> Recommendation:
     """The recommendation for one workload and target, without sentences about it."""

@@ -25,9 +25,10 @@ from stripectl.costs.cost_entries import (
     canonical_program,
     entries_of,
     masks_of,
+    shapes_of,
     source_of,
 )
-from stripectl.costs.cost_tables import PassCosts, has_tile_costs, shapes_of, shipped_costs
+from stripectl.costs.cost_tables import PassCosts, has_tile_costs, shipped_costs
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware

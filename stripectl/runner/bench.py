@@ -30,8 +30,8 @@ from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
 from stripectl.runner.small_ring import small_ring
+from stripectl.simulate.fewer_layers import with_fewer_layers
 from stripectl.simulate.sensitivity import with_estimated_sensitivity
-from stripectl.simulate.training_step import with_fewer_layers
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster, HostLost
 
