@@ -64,7 +64,7 @@ def devices_of(processes: Sequence[Sequence[Device]]) -> list[Device]:
 
 
 def profiled_program(text: str | None, devices: Sequence[Device], axes: Mapping[str, int]) -> ProfiledProgram:
-    """The program on a mesh, from its HLO, or else from what the profile says of its operations.
+    """The program on a mesh, from its HLO, or else from the names of its operations.
 
     Raises:
         BadInput: the mesh and the program have different numbers of devices.

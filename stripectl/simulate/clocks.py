@@ -31,7 +31,7 @@ Tape = list[Callable[[Gradients], None]]
 
 
 class DeviceClocks:
-    """A clock and a memory per device, and a tape of what the devices do.
+    """A clock and a memory per device, and a tape of their operations.
 
     Times are (plans, devices): the machine may hold tile costs of several plans, which differ only in their tiles.
     """

@@ -18,7 +18,7 @@ class CollectiveTime(NamedTuple):
 
 
 def gather_time(machine: CostModel, opcode: str, axis: str, size: int, nbytes: int) -> CollectiveTime:
-    """Of a ring all-gather or reduce-scatter of blocks, which may use both directions."""
+    """The time of a ring all-gather or reduce-scatter of blocks, which may use both directions."""
     _, latency_s = machine.hop(axis, size, 1)
     per_s, ways = machine.received_bytes_per_s(opcode, {axis: size}), machine.ring_directions(axis, size)
     far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil((size - 1) / ways) * latency_s.max()
@@ -26,8 +26,8 @@ def gather_time(machine: CostModel, opcode: str, axis: str, size: int, nbytes: i
 
 
 def all_to_all_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:
-    """Of an exchange of parts of `nbytes`. On a torus every part takes the shorter direction round its ring; elsewhere
-    parts within a node and parts between nodes travel in parallel."""
+    """The time of an exchange of parts of `nbytes`. On a torus every part takes the shorter direction round its ring;
+    elsewhere parts within a node and parts between nodes travel in parallel."""
     per_s, latency_s = machine.hop(axis, size, 1)
     far = [min(places, size - places) for places in range(1, size)]
     near, spread = machine.devices_per_node(axis, size), machine.collective_spread({axis: size})
@@ -39,7 +39,7 @@ def all_to_all_time(machine: CostModel, axis: str, size: int, nbytes: int) -> Co
 
 
 def all_reduce_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:
-    """By a ring of parts (2 (N-1) hops), or by exchanges of whole arrays with devices 1, 2, 4 ... places away,
+    """The time by a ring of parts (2 (N-1) hops), or by exchanges of whole arrays with devices 1, 2, 4 ... places away,
     whichever is faster."""
     rates, latencies = machine.hop(axis, size, 1)
     rate, latency_s, ways = rates.min(), latencies.max(), machine.ring_directions(axis, size)

@@ -147,7 +147,7 @@ class CompilePlans:
 
 
 def promising(cases: Sequence[Case], guessed: Sequence[Measurement]) -> list[Case]:
-    """The candidates without those that are slow by the datasheet."""
+    """The candidates that are not slow by the datasheet."""
     best_s = min((m.median_s for m in guessed if m.median_s), default=0.0)
     pairs = zip(cases, guessed, strict=True)
     return [case for case, m in pairs if not m.median_s or m.median_s <= COMPILE_WITHIN * best_s]
