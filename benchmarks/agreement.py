@@ -21,8 +21,8 @@ from stripectl.compile.cost_model import compiled_cost_model, with_program_sched
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import entries_of
-from stripectl.costs.cost_tables import read_transfer, shapes_of, shipped_costs, table_cost_model
+from stripectl.costs.cost_entries import entries_of, shapes_of
+from stripectl.costs.cost_tables import read_transfer, shipped_costs, table_cost_model
 from stripectl.costs.default_tiles import with_tile
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target

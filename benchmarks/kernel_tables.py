@@ -24,8 +24,8 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import parse_plan, parse_tile
-from stripectl.costs.cost_entries import CostEntry, CostKey
-from stripectl.costs.cost_tables import PASSES, PassCosts, read_entry, read_heads
+from stripectl.costs.cost_entries import CostEntry, CostKey, Heads
+from stripectl.costs.cost_tables import PASSES, PassCosts, read_entry
 from stripectl.costs.waves import Wave
 from stripectl.hardware.profile import Hardware
 from stripectl.util.files import load_yaml
@@ -153,7 +153,7 @@ def add_tiles(name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str]
     for sizes in heads:
         rows = list[str]()
         for text in dict.fromkeys([*tiles, *known.get(sizes, {})]):
-            shape = CostKey(kernel, "bfloat16", read_heads(sizes), parse_tile(text))
+            shape = CostKey(kernel, "bfloat16", Heads.read(sizes), parse_tile(text))
             by_pass = known.get(sizes, {}).get(text) or entries_by_pass(costs(shape))
             if not by_pass:
                 print(f"{name} {kernel} {sizes} {text}: not compiled", file=sys.stderr)
@@ -200,7 +200,7 @@ def tabulate_chunks(name: str, costs: Costs, kernels: Sequence[str] = tuple(CHUN
         for heads in sizes:
             lines.append(f'      "{heads}":')
             for text in CHUNKS[kernel]:
-                known = costs(CostKey(kernel, "bfloat16", read_heads(heads), parse_tile(text), recurrence))
+                known = costs(CostKey(kernel, "bfloat16", Heads.read(heads), parse_tile(text), recurrence))
                 if known is None or len(known.by_pass) < len(PASSES):
                     sys.exit(f"{name} {kernel} {recurrence} {heads} {text}: not compiled")
                 lines.append(f'        "{text}":')

@@ -3,13 +3,13 @@
 Plans that cannot be distinguished are one answer with several names: "striped or zigzag ring attention".
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from stripectl.analysis.distortions import MARK, across_classes, is_distorted
 from stripectl.analysis.ranking import Ranking
 from stripectl.core.layout import Tile
-from stripectl.core.plan import WORD_OPTIONS, Plan
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload, format_length
 from stripectl.results.case import flags_text
@@ -122,29 +122,32 @@ def plan_phrase(m: Measurement, others: Iterable[Measurement]) -> str:
 
 def equal_plans_phrase(equals: Sequence[Measurement], others: Iterable[Measurement]) -> str:
     """Plans that cannot be distinguished, in words that name their common parts once."""
-    plans, rivals = [m.plan for m in equals], [m.plan for m in others]
-
-    def differs(part: Callable[[Plan], Hashable]) -> bool:
-        return len({part(plan) for plan in rivals}) > 1
-
+    plans = [m.plan for m in equals]
     if len({plan.scheme for plan in plans}) > 1:
-        return or_list(list(dict.fromkeys(map(scheme_phrase, plans))))
-    words = [schemes_phrase(plans)]
-    if differs(lambda plan: plan.kernel):
-        words.append(f"with the {or_list(list(dict.fromkeys(plan.kernel for plan in plans)))} kernel")
-    if tiles := list(dict.fromkeys(tile_words(plan.tile) for plan in plans if plan.tile)):
+        return or_list(map(scheme_phrase, plans))
+    flags = or_list(flags_text(m.flags).strip() for m in equals)
+    differences = differences_in_words(plans, [m.plan for m in others])
+    return " ".join([schemes_phrase(plans), *differences, *[f"and {flags}"] * bool(flags)])
+
+
+def differences_in_words(plans: Sequence[Plan], rivals: Sequence[Plan]) -> Iterator[str]:
+    """The parts of plans of one scheme, each in words: the tiles, and every other part in which the rivals differ."""
+
+    def differ(part: Callable[[Plan], Hashable]) -> bool:
+        return len(set(map(part, rivals))) > 1
+
+    if differ(lambda plan: plan.kernel):
+        yield f"with the {or_list(plan.kernel for plan in plans)} kernel"
+    if tiles := or_list(tile_words(plan.tile) for plan in plans if plan.tile):
         backward = {plan.backward for plan in plans if plan.backward and plan.backward != plan.tile}
         also = f" ({tile_words(backward.pop())} in the backward pass)" if len(backward) == 1 else ""
-        words.append(f"with tiles of {or_list(tiles)}{also}")
-    if any(plan.softmax for plan in rivals) and differs(lambda plan: softmax_words([plan])):
-        words.append(f"and {softmax_words(plans)}")
+        yield f"with tiles of {tiles}{also}"
+    if any(plan.softmax for plan in rivals) and differ(lambda plan: softmax_words([plan])):
+        yield f"and {softmax_words(plans)}"
     if len({plan.mesh for plan in (*rivals, *plans) if plan.scheme == plans[0].scheme}) > 1:
-        words.append(f"on a mesh of {or_list(list(dict.fromkeys(map(mesh_words, plans))))}")
-    options = list(dict.fromkeys(text for plan in plans if (text := options_words(plan))))
-    if differs(options_words) and options:
-        words.append(f"and {or_list(options)}")
-    flags = list(dict.fromkeys(filter(None, (flags_text(m.flags).strip() for m in equals))))
-    return " ".join([*words, *([f"and {or_list(flags)}"] if flags else [])])
+        yield f"on a mesh of {or_list(map(mesh_words, plans))}"
+    if differ(options_words) and (options := or_list(map(options_words, plans))):
+        yield f"and {options}"
 
 
 def schemes_phrase(plans: Sequence[Plan]) -> str:
@@ -155,8 +158,8 @@ def schemes_phrase(plans: Sequence[Plan]) -> str:
     names = list[str]()
     for members in by_scheme.values():
         phrase = scheme_phrase(members[0])
-        layouts = list(dict.fromkeys(plan.layout for plan in members))
-        names.append(phrase.replace(layouts[0], or_list(layouts), 1) if phrase.startswith(layouts[0]) else phrase)
+        first, layouts = members[0].layout, or_list(plan.layout for plan in members)
+        names.append(phrase.replace(first, layouts, 1) if phrase.startswith(first) else phrase)
     return or_list(names)
 
 
@@ -176,15 +179,13 @@ def mesh_words(plan: Plan) -> str:
 
 def options_words(plan: Plan) -> str:
     """Options that differ from their defaults."""
-    said = [f"unroll={plan.unroll}"] * (plan.unroll != 1) + [f"parts={plan.parts}"] * (plan.parts != 1)
-    said += [f"chunk={plan.chunk}"] * (plan.chunk is not None)
-    return ", ".join(
-        [*said, *(f"{key}={value}" for key in WORD_OPTIONS if (value := getattr(plan, key)) != WORD_OPTIONS[key][0])]
-    )
+    return ", ".join(plan.changed_options)
 
 
-def or_list(names: Sequence[str]) -> str:
-    """Names with "or" before the last; of many names the first, and the number of others."""
+def or_list(words: Iterable[str]) -> str:
+    """Different names with "or" before the last; of many names the first, and the number of others; empty without a
+    name."""
+    names = list(dict.fromkeys(filter(None, words)))
     if len(names) > MAX_NAMES:
         return f"{names[0]} or one of {len(names) - 1} others"
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

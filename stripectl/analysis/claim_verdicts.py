@@ -9,7 +9,7 @@ and tiles, the fastest counts.
 
 import difflib
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,21 +180,26 @@ def _compared(
     groups: dict[Hashable, list[IndexedMeasurement]] = {}
     for k in plans:
         groups.setdefault((*k.computed, k.m.target, *_parts(k, free)), []).append(k)
-    found = list[ClaimFinding]()
-    for members in groups.values():
-        beside = [k for k in others if _alike(members[0], k, free)]
-        for side in (members, beside):
-            if side and not any(k.counts for k in side):
-                found.append(_without(next((k for k in side if k.m.status != "ok"), side[0])))
-        for method in dict.fromkeys(k.m.method for k in members):
-            sides = [[k for k in side if k.counts and k.m.method == method] for side in (members, beside)]
-            if all(sides):
-                found.append(_speed(claim, *(min(side, key=lambda k: k.m.median_s or 0.0) for side in sides)))
+    pairs = ((members, [k for k in others if _alike(members[0], k, free)]) for members in groups.values())
+    found = [finding for pair in pairs for finding in _of_sides(claim, *pair)]
     if not found:
         alike = ", ".join(["workload", "target", "method", "flags", *free])
         counterpart = f"a measurement of {claim.others.text}"
         raise NoMatch(f"no measurement of {claim.plans.text} equals {counterpart} in {alike}")
     return found
+
+
+def _of_sides(
+    claim: Claim, plans: Sequence[IndexedMeasurement], others: Sequence[IndexedMeasurement]
+) -> Iterator[ClaimFinding]:
+    """The findings for two comparable sides: a side without a time, and by each method the fastest of both."""
+    for side in (plans, others):
+        if side and not any(k.counts for k in side):
+            yield _without(next((k for k in side if k.m.status != "ok"), side[0]))
+    for method in dict.fromkeys(k.m.method for k in plans):
+        sides = [[k for k in side if k.counts and k.m.method == method] for side in (plans, others)]
+        if all(sides):
+            yield _speed(claim, *(min(side, key=lambda k: k.m.median_s or 0.0) for side in sides))
 
 
 def _parts(k: IndexedMeasurement, names: Iterable[str]) -> list[Any]:

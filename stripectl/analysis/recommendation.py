@@ -67,11 +67,19 @@ def recommend(run: Run) -> Recommendation | None:
 def recommendation_of(
     ranking: Ranking, ranked: Sequence[Ranking], run: MeasurementSet, drawn: dict[Hashable, Curves]
 ) -> Recommendation:
-    """The recommendation for one workload and target."""
+    """The recommendation for one workload and target: its figures, and the sentences that follow from them."""
+    found = recommended_figures(ranking, ranked, run, drawn)
+    return replace(found, statements=statements(found), reasons=reasons(found, ranking, run))
+
+
+def recommended_figures(
+    ranking: Ranking, ranked: Sequence[Ranking], run: MeasurementSet, drawn: dict[Hashable, Curves]
+) -> Recommendation:
+    """The recommendation for one workload and target, without sentences about it."""
     best, second = ranking.best, ranking.runner_up
     changes, lengths = crossover(ranking, ranked, drawn)
     limits, gain = limits_of_measurement(best, run), layout_gain(ranking)
-    found = Recommendation(
+    return Recommendation(
         workload=best.workload,
         target=best.target,
         plan=best.plan,
@@ -104,7 +112,6 @@ def recommendation_of(
         refused=refused_plans(ranking),
         distortions=distortions(best),
     )
-    return replace(found, statements=statements(found), reasons=reasons(found, ranking, run))
 
 
 def recommendation_headline(ranking: Ranking) -> str:
@@ -122,13 +129,12 @@ def recommendation_headline(ranking: Ranking) -> str:
 def short_answer(ranking: Ranking) -> str:
     """The best plan by its short name, and plans that may be as fast."""
     short = short_names(ranking.members)
-    return or_list(list(dict.fromkeys(short[str(m.plan)] + flags_text(m.flags) for m in ties(ranking))))
+    return or_list(short[str(m.plan)] + flags_text(m.flags) for m in ties(ranking))
 
 
 def layout_names(ranking: Ranking) -> str:
     """The best plan by scheme and layout only, and plans that may be as fast."""
-    plans = [m.plan for m in ties(ranking)]
-    return or_list(list(dict.fromkeys(f"{plan.scheme}/{plan.layout}" for plan in plans)))
+    return or_list(f"{m.plan.scheme}/{m.plan.layout}" for m in ties(ranking))
 
 
 def layout_gain(ranking: Ranking) -> Speedup | None:

@@ -78,10 +78,8 @@ def command(
     write(path, text)
     if own_descriptor(path) is None:
         click.echo(click.format_filename(path))
-    if form == "html" and not no_open and sys.stdout.isatty() and has_desktop() and path.is_file():
-        import webbrowser
-
-        webbrowser.open(path.resolve().as_uri())
+    if form == "html" and not no_open and path.is_file():
+        show_in_browser(path)
 
 
 def page_path(sources: "Sequence[Path]") -> Path:
@@ -124,5 +122,10 @@ def report_text(runs: "Sequence[Run]", form: str, say: "Say", past: "Sequence[Ru
     return json.dumps(read[0] if len(read) == 1 else {"runs": read}, indent=1) + "\n"
 
 
-def has_desktop() -> bool:
-    return not sys.platform.startswith("linux") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+def show_in_browser(page: Path) -> None:
+    """Open a page in a browser, if a terminal on a desktop shows the output."""
+    import webbrowser
+
+    has_desktop = not sys.platform.startswith("linux") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if sys.stdout.isatty() and has_desktop:
+        webbrowser.open(page.resolve().as_uri())

@@ -1,5 +1,6 @@
 """`stripectl topology`: a machine's devices, links and rates."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from stripectl.core.model_config import Model
     from stripectl.hardware.placement import MeshPlacement
     from stripectl.hardware.profile import Hardware
+    from stripectl.measure.local_target import LocalTarget
+    from stripectl.runner.options import RequestOptions
 
 
 @click.command("topology")
@@ -41,31 +44,38 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
       stripectl bench --seqlen 256k --hardware mine.yaml
     """
     import json
-    from dataclasses import replace
 
     from stripectl.core.model_config import Model
     from stripectl.core.plan import make_mesh, parse_mesh
     from stripectl.hardware.placement import place_mesh
-    from stripectl.measure.local_target import local_target
-    from stripectl.measure.local_workers import LocalWorkers
-    from stripectl.measure.machine_rates import measured_profile
-    from stripectl.measure.machine_timings import MachineTimings
     from stripectl.reporters.terminal import topology
-    from stripectl.reporters.terminal.screen import ProgressDisplay
     from stripectl.runner.options import RequestOptions
-    from stripectl.runner.parse import parse_hardware
 
     asked, sizes, saved = RequestOptions.of(given), Model.load(model), save if measure else None
     axes = parse_mesh(mesh) if mesh else None
-    with ProgressDisplay(quiet) as reporter, LocalWorkers(reporter.say) as workers:
-        place = local_target(asked.target, parse_hardware(asked.hardware), workers)
-        machine = measured_profile(place, MachineTimings(workers), saved) if saved else place.target.hardware
-    known = replace(place.target, hardware=machine)
-    wired = place_mesh(known, make_mesh({"ring": known.devices}) if axes is None else axes)
+    place = find_target(asked, saved, quiet)
+    wired = place_mesh(place.target, make_mesh({"ring": place.target.devices}) if axes is None else axes)
     if as_json:
         click.echo(json.dumps(topology.topology_json(wired), indent=1))
     else:
         show_topology(wired, place.here, sizes, saved)
+
+
+def find_target(asked: "RequestOptions", saved: Path | None, quiet: bool) -> "LocalTarget":
+    """The target and its devices that are here; if its rates are to be saved, with the rates that are measured."""
+    from stripectl.measure.local_target import local_target
+    from stripectl.measure.local_workers import LocalWorkers
+    from stripectl.measure.machine_rates import measured_profile
+    from stripectl.measure.machine_timings import MachineTimings
+    from stripectl.reporters.terminal.screen import ProgressDisplay
+    from stripectl.runner.parse import parse_hardware
+
+    with ProgressDisplay(quiet) as reporter, LocalWorkers(reporter.say) as workers:
+        place = local_target(asked.target, parse_hardware(asked.hardware), workers)
+        if saved is None:
+            return place
+        machine = measured_profile(place, MachineTimings(workers), saved)
+        return replace(place, target=replace(place.target, hardware=machine))
 
 
 def show_topology(wired: "MeshPlacement", here: int, sizes: "Model", saved: Path | None) -> None:

@@ -1,5 +1,7 @@
 """`stripectl tune-tiles`: search the kernel's tiles, for the forward and the backward pass."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from stripectl.errors import BadInput, StripectlError
 from stripectl.runner.options import RUNS, RequestOptions
 
 if TYPE_CHECKING:
+    from stripectl.results.measurement import Measurement
     from stripectl.results.run import Run
     from stripectl.runner.request import Request
     from stripectl.runner.tuning.candidates import TileSearch
@@ -145,10 +148,14 @@ def best_candidates(run: "Run") -> tuple["Run", list[str]]:
         every = [m for m in run.measurements if m.workload == work]
         timed = [m for m in every if m.status == "ok"]
         known = [m for each in ranked if each.workload == work for m in each.rivals]
-        known = known or sorted(timed, key=lambda m: m.median_s or float("inf"))
-        base = next((m for m in known if m.plan.layout == "contiguous"), None)  # the baseline of speed-ups
-        best = [m for m in (base,) if m] + [m for m in known[:MAX_SHOWN] if m is not base]
-        kept += best + [m for m in every if m.status != "ok"]
+        best = fastest_and_baseline(known or sorted(timed, key=lambda m: m.median_s or math.inf))
+        kept += [*best, *(m for m in every if m.status != "ok")]
         if more := len(timed) - len(best):
             lines.append(f"{work.passes}, {workload_label(work)}: {more} more in run.json")
     return replace(run, measurements=kept), lines
+
+
+def fastest_and_baseline(ranked: "Sequence[Measurement]") -> "list[Measurement]":
+    """The fastest candidates, and before them the baseline of speed-ups: the fastest contiguous plan."""
+    base = [m for m in ranked if m.plan.layout == "contiguous"][:1]
+    return base + [m for m in ranked[:MAX_SHOWN] if m not in base]

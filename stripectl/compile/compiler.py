@@ -4,7 +4,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,9 +25,10 @@ from stripectl.costs.cost_entries import (
     canonical_program,
     entries_of,
     masks_of,
+    shapes_of,
     source_of,
 )
-from stripectl.costs.cost_tables import PassCosts, has_tile_costs, shapes_of, shipped_costs
+from stripectl.costs.cost_tables import PassCosts, has_tile_costs, shipped_costs
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
@@ -116,15 +117,11 @@ class CompilerPool:
         dump = self.dump if pallas and workload.passes != STEP else None
         answer = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found = read_record(CompilerReport, answer)
-        program = replace(found.program, compiler=tools.name)
-        if found.refused is None and (len(alike) > 1 or (pallas and workload.passes == STEP)):
-            # A program with both kinds of layers mixes their tiles, and a dump of a whole step takes a GiB.
-            alone = [self.report(own.one_layer("forward-backward"), each, target, flags) for _, own, each in alike]
-            program = replace(program, bundles=next((own for each in alone if (own := each.program.bundles)), None))
-            found = replace(found, by_kind=tuple(each.program for each in alone) if len(alike) > 1 else ())
-            found = next((each for each in alone if each.refused), found)
         if found.refused is None:
-            found = replace(found, program=program)
+            found = replace(found, program=replace(found.program, compiler=tools.name))
+            if len(alike) > 1 or (pallas and workload.passes == STEP):
+                alone = [self.report(own.one_layer("forward-backward"), each, target, flags) for _, own, each in alike]
+                found = with_layers_alone(found, alone)
         if not pallas or found.program.bundles or found.refused:
             disk_cache.store(key, record_json(found))
         return found
@@ -194,6 +191,16 @@ class CompilerPool:
         if not found.workers:
             found.ask("ready")
         return found
+
+
+def with_layers_alone(whole: CompilerReport, alone: Sequence[CompilerReport]) -> CompilerReport:
+    """The report about a model's program with the reports about its layers of each kind, or the report of a kind that
+    is refused: a program with both kinds of layers mixes their tiles, and a dump of a whole step takes a GiB."""
+    if refused := next((each for each in alone if each.refused), None):
+        return refused
+    bundles = next((own for each in alone if (own := each.program.bundles)), None)
+    by_kind = tuple(each.program for each in alone) if len(alone) > 1 else ()
+    return replace(whole, program=replace(whole.program, bundles=bundles), by_kind=by_kind)
 
 
 def compile_case(case: Case, target: Target, compilers: CompilerPool) -> Measurement:

@@ -12,9 +12,9 @@ from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import CostEntry, entries_of
+from stripectl.costs.cost_entries import CostEntry, entries_of, shapes_of
 from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
-from stripectl.costs.cost_tables import PassCosts, exposed_shares, shapes_of, table_cost_model, tile_seconds
+from stripectl.costs.cost_tables import PassCosts, exposed_shares, table_cost_model, tile_seconds
 from stripectl.costs.datasheet import datasheet_cost_model, with_links
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware

@@ -37,31 +37,6 @@ def always_supported(*_: Any) -> None:
     """Nothing is unsupported."""
 
 
-def why_not_whole_sequences(name: str, workload: Any) -> Reason | None:
-    """Why a kernel for whole sequences cannot compute a workload, or None."""
-    if workload.query_len is not None:
-        return Reason.unsupported(f"{name} needs as many queries as keys", "Try --kernel xla.")
-    if workload.documents is not None:
-        return Reason.unsupported(f"{name} has masks for whole sequences, but not for documents", "Try --kernel xla.")
-    return None
-
-
-def why_not_one_document(name: str, workload: Any) -> Reason | None:
-    """Why a kernel of linear attention cannot compute a workload's sequences, or None."""
-    if workload.query_len is not None or workload.documents is not None:
-        return Reason.unsupported(
-            f"{name} computes whole sequences of one document each", "Omit --query-len and --documents."
-        )
-    return None
-
-
-def why_unsupported_by_pallas(name: str, workload: Any, kind: str) -> Reason | None:
-    """Why a Pallas kernel for TPUs and whole sequences cannot run a plan, or None."""
-    if kind != "tpu":
-        return Reason.unsupported(f"{name} runs on TPUs", "Try --kernel xla.")
-    return why_not_whole_sequences(name, workload)
-
-
 def roundings_of_scaled_queries(head_dim: int) -> int:
     """The roundings of queries that are multiplied by head_dim^-0.5 beforehand: a gradient of keys reads them in the
     scores and in its own product. A power of two rounds nothing."""

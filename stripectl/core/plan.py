@@ -54,6 +54,7 @@ ZERO = ("3", "1", "0")
 STATES = ("kept", "recomputed")
 # Options whose value is a word; the first word is the default.
 WORD_OPTIONS = {"remat": REMAT, "zero": ZERO, "states": STATES}
+DEFAULTS = {"unroll": 1, "parts": 1, "chunk": None} | {key: words[0] for key, words in WORD_OPTIONS.items()}
 UNSHARDED = "unsharded"  # in place of a scheme
 LAYER_OPTIONS = ("sliding", "chunked", "softmax")  # options whose value is the computation of some layers
 MESSAGES = ("heads", "latent", "absorbed")
@@ -109,18 +110,17 @@ class Plan:
             options.append(f"tile={self.tile}")
         if self.backward and self.backward != self.tile:
             options.append(f"backward={self.backward}")
-        if self.unroll != 1:
-            options.append(f"unroll={self.unroll}")
-        if self.parts != 1:
-            options.append(f"parts={self.parts}")
-        if self.chunk is not None:
-            options.append(f"chunk={self.chunk}")
-        options += [f"{key}={value}" for key in WORD_OPTIONS if (value := getattr(self, key)) != WORD_OPTIONS[key][0]]
+        options += self.changed_options
         if self.softmax:
             options.append(f"softmax={self.softmax}")
         options += self.unbuilt
         names = "/".join(filter(None, [self.scheme, self.layout, self.kernel]))
         return names + ("@" + ",".join(options) if options else "")
+
+    @property
+    def changed_options(self) -> list[str]:
+        """The options with a number or a word other than the default, as texts."""
+        return [f"{key}={value}" for key, usual in DEFAULTS.items() if (value := getattr(self, key)) != usual]
 
     @property
     def axes(self) -> dict[str, int]:

@@ -257,3 +257,28 @@ def _tile_reasons(plan: Plan, layout: Layout, kernel: Kernel, sharding: Sequence
             )
         if tile and queries // tile.block_q * plan.shards > MAX_TILE_ROWS_COUNTED:
             yield Reason.unsupported(f"the {name} {tile} gives too many rows of tiles to count", "Try a larger tile.")
+
+
+def why_not_whole_sequences(name: str, workload: Workload) -> Reason | None:
+    """Why a kernel for whole sequences cannot compute a workload, or None."""
+    if workload.query_len is not None:
+        return Reason.unsupported(f"{name} needs as many queries as keys", "Try --kernel xla.")
+    if workload.documents is not None:
+        return Reason.unsupported(f"{name} has masks for whole sequences, but not for documents", "Try --kernel xla.")
+    return None
+
+
+def why_not_one_document(name: str, workload: Workload) -> Reason | None:
+    """Why a kernel of linear attention cannot compute a workload's sequences, or None."""
+    if workload.query_len is not None or workload.documents is not None:
+        return Reason.unsupported(
+            f"{name} computes whole sequences of one document each", "Omit --query-len and --documents."
+        )
+    return None
+
+
+def why_unsupported_by_pallas(name: str, workload: Workload, kind: str) -> Reason | None:
+    """Why a Pallas kernel for TPUs and whole sequences cannot run a plan, or None."""
+    if kind != "tpu":
+        return Reason.unsupported(f"{name} runs on TPUs", "Try --kernel xla.")
+    return why_not_whole_sequences(name, workload)

@@ -104,16 +104,23 @@ class Workload:
             raise BadInput(f"model must be a name, not {self.model!r}.")
         if self.heads % self.kv_heads:
             raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
-        for kind, value, known in (
-            ("dtype", self.dtype, DTYPES),
-            ("pass", self.passes, PASSES),
-        ):
+        for kind, value, known in (("dtype", self.dtype, DTYPES), ("pass", self.passes, PASSES)):
             if value not in known:
                 raise unknown_name(kind, value, known)
         parse_mask(self.mask)
         linear = self.recurrence, self.decay, self.features
         check_linear(self.attention, *linear, heads=self.kv_heads, layers=self.layers, d_conv=self.d_conv)
         self._check_key_heads()
+        self._check_pattern()
+        if self.passes == STEP and self.other_parameters != 0:
+            self._check_other_parameters()
+        if self.query_len is not None:
+            self._check_queries()
+        if self.documents is not None:
+            self._check_documents()
+
+    def _check_pattern(self) -> None:
+        """Check that a pattern of layers is a model's, and that only a pattern has heads of its linear layers."""
         if self.attention not in ATTENTIONS and self.passes != STEP:
             raise BadInput(
                 f"layers of {self.attention} need a training step. Add --pass step, or for one layer "
@@ -125,12 +132,6 @@ class Workload:
             raise BadInput("linear_heads need a recurrence. Add --recurrence gdn.")
         if self.attention not in ATTENTIONS:
             self.with_attention("linear")  # its checks may refuse this workload
-        if self.passes == STEP and self.other_parameters != 0:
-            self._check_other_parameters()
-        if self.query_len is not None:
-            self._check_queries()
-        if self.documents is not None:
-            self._check_documents()
 
     def _check_value_heads(self) -> None:
         most = max_size("head_dim")

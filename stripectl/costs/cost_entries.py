@@ -10,7 +10,7 @@ import numpy as np
 
 from stripectl.core.kernel import PallasKernel, kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.datasheet import chunk_costs
 from stripectl.costs.gated_costs import chunk_work
@@ -24,6 +24,12 @@ class Heads(NamedTuple):
 
     keys: int
     values: int
+
+    @classmethod
+    def read(cls, text: object) -> "Heads":
+        """The sizes in a table."""
+        keys, _, values = str(text).partition("/")
+        return cls(int(keys), int(values or keys))
 
 
 class CostKey(NamedTuple):
@@ -215,3 +221,21 @@ def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> 
 def source_of(kernel: str) -> CostOrigin:
     """The source of a kernel's cycles from a compiler."""
     return CostOrigin.BUNDLES if kernels[kernel].bundles else CostOrigin.ESTIMATED_CYCLES
+
+
+def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
+    """(key/value heads of a device, of all its requests; query heads of each)."""
+    dealt = plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
+    return max(1, workload.kv_heads * workload.batch // dealt), workload.heads // workload.kv_heads
+
+
+def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
+    """The inputs of a plan's costs, by pass."""
+    return {each: cost_key_of(workload, plan, each) for each in workload.kernel_passes}
+
+
+def cost_key_of(workload: Workload, plan: Plan, passes: str) -> CostKey:
+    """The inputs of a plan's costs in a pass."""
+    recurrence, kernel = workload.recurrence if workload.attention == "linear" else "", kernels[plan.kernel]
+    heads, tile = Heads(workload.head_dim, workload.value_dim), kernel.shortest_name(plan.tiles[passes])
+    return CostKey(kernel.computes(passes), workload.dtype, heads, tile, recurrence)

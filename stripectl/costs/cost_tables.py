@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from stripectl.core.kernel import Kernel, kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, Plan, parse_tile
+from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, source_of
+from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, heads_of, shapes_of, source_of
 from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.costs.datasheet import with_links
 from stripectl.costs.entry_seconds import cost_of, effective_clock_hz, step_wait_s
@@ -176,7 +176,7 @@ def table_of(hardware: str) -> CostTable | None:
     for kernel, dtypes in content["kernels"].items():
         for dtype, heads in dtypes.items():
             entries[kernel, dtype] = {
-                read_heads(sizes): {
+                Heads.read(sizes): {
                     parse_tile(text): {passes: read_entry(each) for passes, each in by_pass.items()}
                     for text, by_pass in tiles.items()
                 }
@@ -210,33 +210,10 @@ def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, 
     return known[min(known, key=lambda each: abs(math.log(each / rows)))] if known else {}
 
 
-def read_heads(text: Any) -> Heads:
-    keys, _, values = str(text).partition("/")
-    return Heads(int(keys), int(values or keys))
-
-
 def read_entry(content: Mapping[str, Any]) -> CostEntry | Wave:
     if "tile_s" in content:
         return Wave(float(content["tile_s"]), float(content["call_s"]), parse_tile(content["block"]))
     return CostEntry(**content)
-
-
-def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
-    """(key/value heads of a device, of all its requests; query heads of each)."""
-    dealt = plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
-    return max(1, workload.kv_heads * workload.batch // dealt), workload.heads // workload.kv_heads
-
-
-def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
-    """The inputs of a plan's costs, by pass."""
-    return {each: cost_key_of(workload, plan, each) for each in workload.kernel_passes}
-
-
-def cost_key_of(workload: Workload, plan: Plan, passes: str) -> CostKey:
-    """The inputs of a plan's costs in a pass."""
-    recurrence, kernel = workload.recurrence if workload.attention == "linear" else "", kernels[plan.kernel]
-    heads, tile = Heads(workload.head_dim, workload.value_dim), kernel.shortest_name(plan.tiles[passes])
-    return CostKey(kernel.computes(passes), workload.dtype, heads, tile, recurrence)
 
 
 def has_tile_costs(kernel: Kernel) -> bool:

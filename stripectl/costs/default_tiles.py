@@ -22,8 +22,8 @@ from stripectl.core.sequence_sharding import SequenceSharding, document_lookup, 
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.core_memory import why_tile_exceeds_core
-from stripectl.costs.cost_entries import CostKey
-from stripectl.costs.cost_tables import cost_key_of, costs_of_tile, heads_of, machine_table
+from stripectl.costs.cost_entries import CostKey, cost_key_of, heads_of
+from stripectl.costs.cost_tables import costs_of_tile, machine_table
 from stripectl.costs.keys_at_once import third_sides
 from stripectl.costs.padding import padding_traffic
 from stripectl.hardware.profile import Hardware

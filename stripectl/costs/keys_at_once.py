@@ -10,8 +10,8 @@ from stripectl.core.kernel import MAX_TILE_ROWS, Kernel, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import CostEntry, CostKey
-from stripectl.costs.cost_tables import CostTable, cost_key_of, machine_table
+from stripectl.costs.cost_entries import CostEntry, CostKey, cost_key_of
+from stripectl.costs.cost_tables import CostTable, machine_table
 from stripectl.hardware.profile import Hardware
 
 LARGEST = Tile(MAX_TILE_ROWS, MAX_TILE_ROWS)

@@ -1,7 +1,7 @@
 """The worker that reads profiles, so that a broken profile ends only the worker."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from stripectl.hlo.module import parse_module
 from stripectl.profiling.calls import divided_by_calls, other_programs
 from stripectl.profiling.device_steps import devices_that_ran, main_module
 from stripectl.profiling.diagnosis import ProfiledPlan
+from stripectl.profiling.events import Device
 from stripectl.profiling.folder import named_module, operations, program_text
 from stripectl.profiling.overlap import analyse, no_overlap, own_operations
 from stripectl.profiling.program import ProfiledProgram, module_of
@@ -35,45 +36,44 @@ class Session:
         """
         paths = list(map(Path, files))
         processes = [[device for device in found if len(device.operations.which)] for found in map(read_profile, paths)]
-        devices = [device for found in processes for device in found]
-        if not any(device.executions for device in devices):
+        if not any(device.executions for device in devices_of(processes)):
             return record_json(Profile(steps=0, reason=no_overlap("the profile holds no operation of any device")))
-        module = main_module(devices, named_module(paths))
-        source, ran = next(
-            (path, found)
-            for path, found in zip(paths, processes, strict=True)
-            if any(device.runs(module) for device in found)
-        )
-        text = program_text(source, module)
+        module = main_module(devices_of(processes), named_module(paths))
+        pairs = zip(paths, processes, strict=True)
+        source, ran = next(pair for pair in pairs if any(device.runs(module) for device in pair[1]))
         processes = devices_that_ran(processes, module)
-        texts = (device.texts for found in processes for device in found)
-        program = ProfiledProgram(parse_module(text) if text else module_of(texts), axes)
-        check_mesh(program)
+        program = profiled_program(program_text(source, module), devices_of(processes), axes)
         kind, names = ran[0].kind, processes[0][0].operations.names
         if kind != "gpu" and not any(map(program.role, names)):
             fact = f"the profile does not contain the program (HLO) of {module}, and no file next to it does"
             return record_json(Profile(steps=0, reason=no_overlap(fact)))
         processes = divided_by_calls(processes, module, program.module)
-        devices = [device for found in processes for device in found]
         table = operations(paths) if kind != "cpu" else None
         found = replace(
             analyse(processes, module, program, replace(read_record(ProfiledPlan, told), platform=kind)),
             other_programs=other_programs(ran, module),
-            operations=table or own_operations(devices, module, program),
+            operations=table or own_operations(devices_of(processes), module, program),
             operations_by="xprof" if table else "events of the profile",
         )
         return printable(rounded(record_json(found)))
 
 
-def check_mesh(program: ProfiledProgram) -> None:
-    """Check that a mesh has as many devices as the program.
+def devices_of(processes: Sequence[Sequence[Device]]) -> list[Device]:
+    """The devices of all processes."""
+    return [device for devices in processes for device in devices]
+
+
+def profiled_program(text: str | None, devices: Sequence[Device], axes: Mapping[str, int]) -> ProfiledProgram:
+    """The program on a mesh, from its HLO, or else from the names of its operations.
 
     Raises:
-        BadInput: it has not.
+        BadInput: the mesh and the program have different numbers of devices.
     """
-    given = math.prod(program.axes.values())
-    if program.axes and program.devices not in (0, given):
+    program = ProfiledProgram(parse_module(text) if text else module_of(device.texts for device in devices), axes)
+    given = math.prod(axes.values())
+    if axes and program.devices not in (0, given):
         raise BadInput(f"the mesh has {given} devices, but the program runs on {program.devices}. Try another --mesh.")
+    return program
 
 
 def rounded(value: Any) -> Any:

@@ -26,7 +26,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.runner.time_plans import time_plans
-from stripectl.simulate.training_step import from_fewer_layers, with_fewer_layers
+from stripectl.simulate.fewer_layers import from_fewer_layers, with_fewer_layers
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster
 

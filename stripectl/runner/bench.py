@@ -18,14 +18,20 @@ from stripectl.results.backend import Backend, Event, Final, Tell, finals, ignor
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one
-from stripectl.runner.cases import already_measured, bench_cases, compiling, nothing_left, one_device
+from stripectl.runner.cases import (
+    already_measured,
+    bench_cases,
+    compiling,
+    nothing_left,
+    one_device,
+)
 from stripectl.runner.effort import bench_methods, unused_effort
 from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
 from stripectl.runner.small_ring import small_ring
+from stripectl.simulate.fewer_layers import with_fewer_layers
 from stripectl.simulate.sensitivity import with_estimated_sensitivity
-from stripectl.simulate.training_step import with_fewer_layers
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster, HostLost
 
@@ -130,30 +136,44 @@ def run_group(request: Request, every: Sequence[Case], backends: Backends, budge
     and their simulated times suggest that the budget is enough for the samples. A resumed run keeps its methods."""
     place = backends.place
     group = [case for case in every if not already_measured(request, case)]
-    runnable = [case for case in every if case.is_ready]
-    here = all(case.devices <= place.here for case in runnable)
-    decided = {method for case in runnable for method in METHODS if (*case.identity, method) in request.previous_by_key}
-    ahead = strongest_ahead(request, backends)
     if not group:
         return
     if request.method == "measured":
         measured = backends.measured(place)
         measured.prepare(every)
         yield from measured.run(group, budget_s)
-    elif request.method != "auto" or not here or (decided and "measured" not in decided):
-        yield from ahead.run(group)
+    elif request.method == "auto" and all(case.devices <= place.here for case in every if case.is_ready):
+        yield from run_if_affordable(request, every, group, backends, budget_s)
     else:
-        estimates = finals(run_one_by_one(ahead, every))
-        known = {estimate.identity: estimate for estimate in estimates}
-        run = [each for case in every for each in with_fewer_layers(case)]
-        rest = finals(run_one_by_one(ahead, [each for each in run if each.identity not in known]))
-        known |= {estimate.identity: estimate for estimate in rest}
-        turn_s = sum(known[each.identity].median_s or 0.0 for each in run)
-        if decided or turn_s * (request.sampling.min_samples + request.sampling.warmup) <= budget_s:
-            yield from with_estimated_sensitivity(backends.measured(place).run(group, budget_s), estimates)
-        else:
-            asked = {case.identity for case in group}
-            yield from (Final(estimate) for estimate in estimates if estimate.identity in asked)
+        yield from strongest_ahead(request, backends).run(group)
+
+
+def run_if_affordable(
+    request: Request, every: Sequence[Case], group: Sequence[Case], backends: Backends, budget_s: float
+) -> Iterator[Event]:
+    """The cases of a group, measured if the budget is enough for their samples, otherwise simulated beforehand; a
+    resumed run keeps its method."""
+    ahead = strongest_ahead(request, backends)
+    methods = {method for case in every if case.is_ready for method in METHODS if request.was_run(case, method)}
+    if methods and "measured" not in methods:
+        yield from ahead.run(group)
+        return
+    estimates = finals(run_one_by_one(ahead, every))
+    turns = request.sampling.min_samples + request.sampling.warmup
+    if methods or turns * turn_seconds(every, estimates, ahead) <= budget_s:
+        yield from with_estimated_sensitivity(backends.measured(backends.place).run(group, budget_s), estimates)
+    else:
+        asked = {case.identity for case in group}
+        yield from (Final(estimate) for estimate in estimates if estimate.identity in asked)
+
+
+def turn_seconds(cases: Sequence[Case], estimates: Sequence[Measurement], ahead: Backend) -> float:
+    """The estimated time of one sample of every case, in which a deep training step runs with fewer layers."""
+    run = [each for case in cases for each in with_fewer_layers(case)]
+    known = {estimate.identity: estimate for estimate in estimates}
+    rest = finals(run_one_by_one(ahead, [each for each in run if each.identity not in known]))
+    known |= {estimate.identity: estimate for estimate in rest}
+    return sum(known[each.identity].median_s or 0.0 for each in run)
 
 
 def strongest_ahead(request: Request, backends: Backends) -> Backend:

@@ -50,10 +50,7 @@ def open_run(
         else:
             now = datetime.now(UTC)
             identity = now.strftime("%Y%m%d-%H%M%S")
-            folder = output or _reserved(RUNS / identity, stack)
-            stack.enter_context(writing_in(folder) if output else contextlib.nullcontext())
-            if os.path.lexists(folder / FILE):
-                raise BadInput(f"{folder} holds a run. Try --resume to continue it, or another --output.")
+            folder = _new_folder(output, stack) if output else _reserved(RUNS / identity, stack)
             run = Run(identity, now.isoformat(timespec="milliseconds"), command, environment, asked=[*asked])
         remove_leftovers(folder, FILE, REPORT)
         kept = RunWriter(run, folder, by, warn=warn)
@@ -104,6 +101,18 @@ def is_tried_again(m: Measurement) -> bool:
 def resume_from_samples(m: Measurement) -> Measurement:
     """A measurement of a resumed run; a measurement that failed after it was sampled continues from its samples."""
     return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
+
+
+def _new_folder(folder: Path, stack: contextlib.ExitStack) -> Path:
+    """The folder that is named for a new run, locked.
+
+    Raises:
+        BadInput: it holds a run, or another process writes there.
+    """
+    stack.enter_context(writing_in(folder))
+    if os.path.lexists(folder / FILE):
+        raise BadInput(f"{folder} holds a run. Try --resume to continue it, or another --output.")
+    return folder
 
 
 def _reserved(folder: Path, stack: contextlib.ExitStack) -> Path:

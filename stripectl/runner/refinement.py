@@ -33,7 +33,7 @@ def run_search(request: Request, group: Sequence[Case], backends: Backends, budg
         yield from compile_promising(request, left, backends.compiled(place))
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
         # Timing them again might choose others.
-        left.sort(key=lambda case: (*case.identity, "measured") not in request.previous_by_key)
+        left.sort(key=lambda case: not request.was_run(case, "measured"))
         chosen = [case for case in left[: request.refine_count] if (*case.identity, "measured") not in before]
         yield from with_estimated_sensitivity(backends.measured(place).run(chosen, budget_s), known)
     alone = one_device(request, place, [asked[m.identity] for m in ranked]) if request.baseline else []

@@ -13,6 +13,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
+from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT
 from stripectl.util.files import printable
@@ -50,6 +51,10 @@ class Request:
     def previous_by_key(self) -> dict[tuple[str, ...], Measurement]:
         """The finished measurements, by key."""
         return {m.key: m for m in self.previous}
+
+    def was_run(self, case: Case, method: str) -> bool:
+        """Whether the resumed run has a result of the case by a method."""
+        return (*case.identity, method) in self.previous_by_key
 
     @property
     def asked(self) -> list[JsonObject]:

@@ -17,8 +17,8 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import TileCost
 from stripectl.costs.padding import ACCUMULATOR_BYTES, padding_traffic
-from stripectl.simulate.clocks import Gradients, SimulatedComm, each, latest, leaves
-from stripectl.simulate.memory import TimedArray
+from stripectl.simulate.clocks import DeviceClocks, Gradients
+from stripectl.simulate.memory import TimedArray, latest, leaves, map_leaves
 from stripectl.simulate.tile_counts import busiest_processors, count_round
 
 SCORE_BYTES = 4
@@ -46,7 +46,7 @@ class SimulatedAttend:
         self,
         workload: Workload,
         plan: Plan,
-        clocks: SimulatedComm,
+        clocks: DeviceClocks,
         tiles: Mapping[str, tuple[Tile, ...]],
     ) -> None:
         self.clocks, self.sharding, self.tiles = clocks, sequence_sharding(workload, plan), tiles
@@ -105,7 +105,7 @@ class SimulatedAttend:
     ) -> tuple[TimedArray, Any]:
         cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
         end = self._compute("backward", cost, saved[0], me, src, needs, part)
-        return into.at(end), each(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+        return into.at(end), map_leaves(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
     def partial(self, q: TimedArray, state: TimedArray) -> tuple[TimedArray, TimedArray]:
         return self.finish(q, state), self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
@@ -125,14 +125,14 @@ class SimulatedAttend:
             size = leaf.shape[ROWS] // parts
             return self.clocks.moved(leaf.sized(ROWS, size).shape, leaf.itemsize, leaf, times=2)
 
-        return [each(cut, kv) for _ in range(parts)]
+        return [map_leaves(cut, kv) for _ in range(parts)]
 
     def join(self, parts: Sequence[Any]) -> Any:
         def join(*pieces: TimedArray) -> TimedArray:
             rows = sum(piece.shape[ROWS] for piece in pieces)
             return self.clocks.moved(pieces[0].sized(ROWS, rows).shape, pieces[0].itemsize, *pieces, times=2)
 
-        return each(join, *parts)
+        return map_leaves(join, *parts)
 
     def zeros(self, saved: Any) -> TimedArray:
         return self._zeros(saved[0])
@@ -146,7 +146,7 @@ class SimulatedAttend:
             self.clocks.ledger.beside(x.nbytes)
             return self.clocks.moved(x.shape, x.itemsize, x, y, times=3, in_place=True)
 
-        return each(total, a, b)
+        return map_leaves(total, a, b)
 
     def local_part(self, q: TimedArray, kv: Any, me: Any, part: tuple[int, int], *, into: TimedArray) -> TimedArray:
         return into.at(self._share("forward", q, [q, into, *leaves(kv)], me, part))
@@ -159,7 +159,7 @@ class SimulatedAttend:
 
     def keys_backward(self, saved: Any, kv: Any, me: Any) -> Any:
         end = self._share("backward", saved[0], [*leaves(saved), *leaves(kv)], me, WHOLE, 2 / 3)
-        return each(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+        return map_leaves(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
     def _share(
         self, passes: str, q: TimedArray, needs: list[TimedArray], me: Any, part: tuple[int, int], share: float = 1.0
@@ -204,7 +204,7 @@ class SimulatedAttend:
         self, saved: Any, kv: Any, before: TimedArray, behind: TimedArray, *, into: tuple[TimedArray, Any]
     ) -> tuple[TimedArray, Any]:
         end = self._chunks("backward", saved[0], (*leaves(saved), *leaves(kv), before, behind, *leaves(into)), rows=1)
-        return each(lambda leaf: leaf.at(end), into)
+        return map_leaves(lambda leaf: leaf.at(end), into)
 
     def _states(self, passes: str, k: TimedArray, inputs: Sequence[TimedArray], share: float = 1.0) -> TimedArray:
         """The states that the chunks of a shard sum up to."""
@@ -259,10 +259,10 @@ class SimulatedAttend:
         return self.clocks.free(summed[0].shape, ACCUMULATOR_BYTES, *summed, maximum)
 
     def rotate_rows(self, x: Any, parts: int, places: Any) -> Any:
-        return each(lambda leaf: self.clocks.free(leaf.shape, leaf.itemsize, leaf), x)
+        return map_leaves(lambda leaf: self.clocks.free(leaf.shape, leaf.itemsize, leaf), x)
 
     def repeat_kv_heads(self, kv: Any, heads: int) -> Any:
-        return each(lambda x: self._with_heads(x, max(heads, x.shape[HEADS])), kv)
+        return map_leaves(lambda x: self._with_heads(x, max(heads, x.shape[HEADS])), kv)
 
     def take_heads(self, x: TimedArray, index: Any, parts: int) -> TimedArray:
         return self._with_heads(x, x.shape[HEADS] // parts)

@@ -13,8 +13,8 @@ from stripectl.core.plan import Plan
 from stripectl.core.recurrence import HEADS_AT_ONCE
 from stripectl.core.workload import Workload
 from stripectl.simulate.attend import ACCUMULATOR_BYTES, SimulatedAttend
-from stripectl.simulate.clocks import SimulatedComm, each, leaves
-from stripectl.simulate.memory import TimedArray
+from stripectl.simulate.clocks import DeviceClocks
+from stripectl.simulate.memory import TimedArray, leaves, map_leaves
 
 
 class SimulatedGatedAttend(SimulatedAttend):
@@ -22,7 +22,7 @@ class SimulatedGatedAttend(SimulatedAttend):
     read and write them. A shard in zigzag order has a map for each of its two runs of tokens, and its arrays are
     copied into runs and back."""
 
-    def __init__(self, workload: Workload, plan: Plan, clocks: SimulatedComm, tiles: Mapping[str, tuple[Tile, ...]]):
+    def __init__(self, workload: Workload, plan: Plan, clocks: DeviceClocks, tiles: Mapping[str, tuple[Tile, ...]]):
         super().__init__(workload, plan, clocks, tiles)
         assert workload.gated
         self.recurrence, self.key_dim = workload.gated, workload.head_dim
@@ -91,13 +91,13 @@ class SimulatedGatedAttend(SimulatedAttend):
 
     def state_backward(self, saved: Any, kv: Any, before: TimedArray, behind: TimedArray, *, into: Any) -> Any:
         q, dout, *_ = saved
-        dq, dkv = each(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, self.clocks.now), (q, kv))
+        dq, dkv = map_leaves(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, self.clocks.now), (q, kv))
         chunks = np.array([-(-dout.shape[ROWS] // tile.block_kv) for tile in self.tiles["backward"]])
         heads = min(HEADS_AT_ONCE, dout.shape[0] * dout.shape[HEADS])
         self.clocks.ledger.beside(chunks * heads * self.key_dim * dout.shape[ELEMENTS] * ACCUMULATOR_BYTES)
         end = self._chunks("backward", dout, [q, dout, before, behind, *leaves(kv)], boundary=1)
         self._copied(q, *leaves(kv))
-        return each(lambda leaf: leaf.at(end), (dq, dkv))
+        return map_leaves(lambda leaf: leaf.at(end), (dq, dkv))
 
     def _none(self, kv: Any) -> TimedArray:
         """A state of zeros."""

@@ -7,7 +7,9 @@ tape refers to are kept for the backward pass.
 
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -87,3 +89,23 @@ class TimedArray:
         """The same array with another size in one dimension, without memory."""
         shape = (*self.shape[:dimension], size, *self.shape[dimension + 1 :])
         return TimedArray(shape, self.itemsize, self.ready)
+
+
+def map_leaves(function: Callable[..., Any], *trees: Any) -> Any:
+    """`function` over the leaves of equally nested tuples."""
+    if isinstance(trees[0], TimedArray) or not isinstance(trees[0], tuple):
+        return function(*trees)
+    return tuple(map_leaves(function, *branches) for branches in zip(*trees, strict=True))
+
+
+def latest(arrays: Sequence[TimedArray]) -> np.ndarray:
+    """The time at which all of them are ready."""
+    ready = arrays[0].ready
+    for array in arrays[1:]:
+        ready = np.maximum(ready, array.ready)
+    return ready
+
+
+def leaves(tree: Any) -> list[TimedArray]:
+    """The arrays in nested tuples, in order."""
+    return [tree] if isinstance(tree, TimedArray) else [leaf for branch in tree for leaf in leaves(branch)]

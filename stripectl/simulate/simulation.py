@@ -20,9 +20,10 @@ from stripectl.core.sequence_sharding import axes_of, query_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel, stack_cost_models
 from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAttend
-from stripectl.simulate.clocks import Gradients, SimulatedComm, leaves
+from stripectl.simulate.clocks import Gradients
+from stripectl.simulate.comm import SimulatedComm
 from stripectl.simulate.gated_attend import SimulatedGatedAttend
-from stripectl.simulate.memory import TimedArray
+from stripectl.simulate.memory import TimedArray, leaves
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,11 @@ from typing import NamedTuple
 
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import LayerGroup, layer_groups
-from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import AXES, HEAD_AXES, Plan
-from stripectl.core.reason import Reason, ReasonKind
-from stripectl.core.workload import STEP, Workload
+from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.schedule import ATTENTION, SECTIONS
-from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.findings import CommunicationOverlap
@@ -36,11 +33,9 @@ from stripectl.simulate.step_work import (
     seconds_sent,
     step_work,
 )
-from stripectl.statistics.intervals import median_interval
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
 COMMUNICATION = "communication"  # the exposed part
-LAYERS_RUN = (1, 3)  # layers of the steps that run in place of a whole model's step
 
 
 class StepTime(NamedTuple):
@@ -223,62 +218,6 @@ def simulated_step_model(
     step = step_work(workload, plan)
     beside = seconds_computed(step, hardware, workload.dtype)
     return StepModel(workload, plan, machines, beside, [(each, False) for each in step.sent])
-
-
-def layers_run(workload: Workload) -> list[int]:
-    """The numbers of layers that run in place of a whole model: LAYERS_RUN, times the length of a pattern."""
-    return [times * len(pattern_of(workload.attention)) for times in LAYERS_RUN]
-
-
-def with_fewer_layers(case: Case) -> list[Case]:
-    """The cases that run in place of a training step with more layers than `layers_run`: the same with fewer layers."""
-    run = layers_run(case.workload)
-    if not case.is_ready or case.workload.passes != STEP or (case.workload.layers or 0) <= max(run):
-        return [case]
-    return [replace(case, workload=replace(case.workload, layers=layers)) for layers in run]
-
-
-def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
-    """The whole model's step from the results of `with_fewer_layers`: each further layer adds the time of a layer in
-    them. Samples were taken in alternation, so the i-th samples together give one sample of the whole, unless more
-    layers took no longer: then the machine was disturbed."""
-    bad = next((each for each in made if each.status != "ok"), None)
-    if len(made) == 1 or bad:
-        return replace(bad, workload=case.workload) if bad else made[0]
-    less, more, layers, run = *made, case.workload.layers or 0, layers_run(case.workload)
-
-    def whole(fewest: float, most: float) -> float:
-        return fewest + (layers - run[0]) * (most - fewest) / (run[1] - run[0])
-
-    pairs = [*zip(less.samples_s, more.samples_s, strict=False)]
-    sound = [(fewest, most) for fewest, most in pairs if most > fewest]
-    if len(sound) <= len(pairs) / 2:
-        less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in run)
-        fact = f"a step of {more_s} took no longer than one of {less_s}: too noisy"
-        reason = Reason(ReasonKind.NOISE, fact, "Try a longer --seqlen.")
-        return replace(Measurement.of(case, "measured"), status="failed", reason=reason)
-    samples_s = [whole(*pair) for pair in sound]
-    median_s, interval = median_interval(samples_s)
-    layer_s, _ = median_interval([(most - fewest) / (run[1] - run[0]) for fewest, most in sound])
-    in_layers_s = min(layers * layer_s, median_s)  # noise can make the layers alone seem longer than the step
-    return replace(
-        more,
-        workload=case.workload,
-        samples_s=tuple(samples_s),
-        median_s=median_s,
-        ci95_s=interval,
-        bytes={name: round(whole((less.bytes or {}).get(name, 0), sent)) for name, sent in (more.bytes or {}).items()},
-        peak_bytes=None,
-        profile=None,  # a profile shows only the layers that ran
-        step_parts={"layers": in_layers_s, "the rest": median_s - in_layers_s},
-        cost_source=CostSource(
-            source=CostOrigin.FEW_LAYERS,
-            layers_run=tuple(run),
-            layers=layers,
-            layer_s=layer_s,
-            samples_by_layers={str(m.workload.layers): m.samples_s for m in made},
-        ),
-    )
 
 
 def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) -> Measurement:

@@ -81,15 +81,15 @@ class PlainYaml(yaml.SafeLoader):
 PlainYaml.add_constructor("tag:yaml.org,2002:int", PlainYaml.construct_yaml_int)
 
 
-def count_values(node: yaml.Node, known: dict[int, float]) -> float:
+def count_values(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
     """The number of values in a YAML node, where an alias counts as often as it occurs; infinite in a node that
     contains itself."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
+    if node not in known:
+        known[node] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
         every = itertools.chain.from_iterable(part if isinstance(part, tuple) else (part,) for part in parts)
-        known[id(node)] = 1 + sum(count_values(each, known) for each in every)
-    return known[id(node)]
+        known[node] = 1 + sum(count_values(each, known) for each in every)
+    return known[node]
 
 
 def load_yaml(path: Path, what: str) -> Mapping[str, Any]:

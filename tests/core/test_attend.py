@@ -11,7 +11,7 @@ from stripectl.execute.comm import JaxComm
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
 from stripectl.execute.linear_attend import JaxGatedAttend, JaxLinearAttend
 from stripectl.simulate.attend import SimulatedAttend
-from stripectl.simulate.clocks import SimulatedComm
+from stripectl.simulate.comm import SimulatedComm
 from stripectl.simulate.gated_attend import SimulatedGatedAttend
 
 FAMILIES = [

@@ -11,13 +11,12 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
+from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of, shapes_of
 from stripectl.costs.cost_tables import (
     PASSES,
     CostTable,
     costs_of_pass,
     entry_near,
-    shapes_of,
     shipped_costs,
     table_cost_model,
     table_of,

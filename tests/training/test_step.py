@@ -30,17 +30,15 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.meshes import every_mesh, promising_plans
 from stripectl.runner.request import Request
+from stripectl.simulate.fewer_layers import LAYERS_RUN, from_fewer_layers, with_fewer_layers
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import recomputes_attention, seconds_sent, step_work
 from stripectl.simulate.training_step import (
     COMMUNICATION,
-    LAYERS_RUN,
     attention_times,
     explained_step,
-    from_fewer_layers,
     simulated_step,
     step_sent_bytes,
-    with_fewer_layers,
 )
 from stripectl.training.step import make_training
 from stripectl.util.progress import quiet

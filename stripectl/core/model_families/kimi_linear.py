@@ -29,15 +29,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     count = masks.count("linear")
     n, h, v, theirs = latent(keys)
     own = {"heads": n, "kv_heads": n, "head_dim": h, "v_head_dim": v}
-    part = keys.part("linear_attn_config")
-    ln, lh, kernel = (
-        (part if name in part.content else keys).size(name if name in part.content else usual)
-        for name, usual in (
-            ("num_heads", "linear_num_heads"),
-            ("head_dim", "linear_head_dim"),
-            ("short_conv_kernel_size", "linear_conv_kernel_dim"),
-        )
-    )
+    ln, lh, kernel = linear_sizes(keys)
     experts = experts_after_dense_layers(keys, "num_local_experts")
     return decoder(
         keys,
@@ -62,6 +54,17 @@ def read(keys: ConfigKeys) -> ModelConfig:
         + (layers - count) * latent_norms(keys)
         + experts.sparse_layers * experts.number,  # one router bias per expert
     )
+
+
+def linear_sizes(keys: ConfigKeys) -> list[int]:
+    """The number and the elements of the recurrence's heads, and the tokens of its short convolutions."""
+    part = keys.part("linear_attn_config")
+    names = {
+        "num_heads": "linear_num_heads",
+        "head_dim": "linear_head_dim",
+        "short_conv_kernel_size": "linear_conv_kernel_dim",
+    }
+    return [part.size(own) if own in part.content else keys.size(usual) for own, usual in names.items()]
 
 
 def numbered_masks(keys: ConfigKeys) -> list[str]:

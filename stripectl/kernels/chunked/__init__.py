@@ -7,10 +7,11 @@ tile, balances the two parts. The state decays with every token. The output is n
 
 import numpy as np
 
-from stripectl.core.kernel import Kernel, why_not_one_document
+from stripectl.core.kernel import Kernel
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, layouts
 from stripectl.core.mask_tiles import TileCount, column_tiles, row_tiles
 from stripectl.core.reason import Reason
+from stripectl.core.validation import why_not_one_document
 
 
 def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:

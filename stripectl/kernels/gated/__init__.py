@@ -7,10 +7,11 @@ WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk, 
 
 import numpy as np
 
-from stripectl.core.kernel import Kernel, why_not_one_document
+from stripectl.core.kernel import Kernel
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.reason import Reason
+from stripectl.core.validation import why_not_one_document
 
 
 def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:

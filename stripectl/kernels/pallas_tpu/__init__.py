@@ -7,9 +7,10 @@ sides of a tile are multiples of a TPU's 128 lanes; rows of a shard's piece that
 from functools import partial
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, why_unsupported_by_pallas
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles
 from stripectl.core.layout import Tile
 from stripectl.core.reason import Reason
+from stripectl.core.validation import why_unsupported_by_pallas
 from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES, keys_at_once, vmem_bytes
 
 # 2048x2048 takes 2 to 6 % fewer bundles per score, but more scores at a diagonal: benchmarks/README.md "Tiles of Pallas

@@ -7,17 +7,11 @@ that is not a multiple of 128.
 
 from typing import Any
 
-from stripectl.core.kernel import (
-    LANES,
-    Kernel,
-    PallasKernel,
-    count_padded_tiles,
-    roundings_of_scaled_queries,
-    why_unsupported_by_pallas,
-)
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, roundings_of_scaled_queries
 from stripectl.core.layout import Tile
 from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.validation import why_unsupported_by_pallas
 from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size, vmem_bytes
 
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x

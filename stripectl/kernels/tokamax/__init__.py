@@ -16,11 +16,11 @@ from stripectl.core.kernel import (
     PallasKernel,
     count_padded_tiles,
     roundings_of_scaled_queries,
-    why_unsupported_by_pallas,
 )
 from stripectl.core.layout import Tile
 from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.validation import why_unsupported_by_pallas
 from stripectl.kernels.tokamax.tile_memory import dq_sums, vmem_bytes
 
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core

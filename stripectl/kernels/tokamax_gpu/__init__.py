@@ -7,8 +7,9 @@ the library's own choice for a call that was not tuned.
 from typing import Any
 
 from stripectl.compat import why_no_tokamax
-from stripectl.core.kernel import Capability, Kernel, why_not_whole_sequences
+from stripectl.core.kernel import Capability, Kernel
 from stripectl.core.reason import Reason
+from stripectl.core.validation import why_not_whole_sequences
 from stripectl.kernels.cudnn import COUNTED, SHARING
 
 HOPPER, HEAD_UNIT, MAX_HEAD_DIM = 9, 16, 256

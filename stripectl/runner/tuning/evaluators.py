@@ -126,40 +126,46 @@ class CompilePlans:
     compiled: Backend
 
     def search(self, cases: Sequence[Case], passes: str) -> SearchStream:
-        few = self.tuning.refine_count
         guessed = [found for case in cases for found in finals(self.on_paper.run([case]))]
         yield from (guess for guess in guessed if guess.status == "ok")
-        best = min((m.median_s for m in guessed if m.median_s), default=0.0)
-        hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= COMPILE_WITHIN * best]
+        every = self.tuning.strategy == "exhaustive"
+        few = len(cases) if every else self.tuning.refine_count
+        hopeful = list(cases) if every else promising(cases, guessed)
         known = tile_of_sweep(cases[0], self.place, passes)
-        published = [i for i, case in enumerate(cases) if known and tile_of(case, passes) == known.tile]
-        hopeful = list(dict.fromkeys([*hopeful[:1], *published, *hopeful]))
-        if self.tuning.strategy == "exhaustive":
-            few, hopeful = len(cases), list(range(len(cases)))
-        tried, made = list[int](), list[Measurement]()
-        while len(by_time(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
-            waiting = [i for i in published if tried and i in left]
-            best_so_far = next(iter(by_time(made)), None)
-            index = waiting[0] if waiting else self.next_of(cases, passes, left, best_so_far)
-            tried.append(index)
-            made += finals(self.compiled.run([cases[index]]))
+        published = [case for case in cases if known and tile_of(case, passes) == known.tile]
+        left = {case.identity: case for case in [hopeful[0], *published, *hopeful]}
+        made = list[Measurement]()
+        while left and len(by_time(made)) < few and len(made) < 2 * few:
+            case = left.pop(next_case([*left.values()], published, by_time(made), passes).identity)
+            made += finals(self.compiled.run([case]))
             yield made[-1]
             if (why := made[-1].reason) and made[-1].status == "refused":
-                own = tile_of(cases[index], passes)
-                for i in [i for i in left if i != index and tile_covers(tile_of(cases[i], passes), own)]:
-                    hopeful.remove(i)
-                    fact = f"not compiled: larger than {own}, which was refused: {why.fact}"
-                    reason = Reason(ReasonKind.NOT_RUN, fact, why.advice)
-                    yield replace(Measurement.of(cases[i]), status="refused", reason=reason)
+                own = tile_of(case, passes)
+                for larger in [each for each in left.values() if tile_covers(tile_of(each, passes), own)]:
+                    yield refused_as_larger(left.pop(larger.identity), own, why)
         return by_time(made)
 
-    def next_of(self, cases: Sequence[Case], passes: str, left: Sequence[int], best: Measurement | None) -> int:
-        """The default first, then the tile nearest to the best so far, in the logarithms of its sides."""
-        if best is None:
-            return left[0]
-        around = tile_of(best, passes)
 
-        return min(left, key=lambda index: (tile_of(cases[index], passes).distance(around), index))
+def promising(cases: Sequence[Case], guessed: Sequence[Measurement]) -> list[Case]:
+    """The candidates that are not slow by the datasheet."""
+    best_s = min((m.median_s for m in guessed if m.median_s), default=0.0)
+    pairs = zip(cases, guessed, strict=True)
+    return [case for case, m in pairs if not m.median_s or m.median_s <= COMPILE_WITHIN * best_s]
+
+
+def next_case(left: Sequence[Case], published: Sequence[Case], made: Sequence[Measurement], passes: str) -> Case:
+    """The default first, then the tile of a published sweep, then the tile nearest to the best so far in the logarithms
+    of its sides."""
+    if not made or left[0] in published:
+        return left[0]
+    around = tile_of(made[0], passes)
+    return min(left, key=lambda case: tile_of(case, passes).distance(around))
+
+
+def refused_as_larger(case: Case, smaller: Tile, why: Reason) -> Measurement:
+    """A candidate that is not compiled, because a smaller tile was refused."""
+    fact = f"not compiled: larger than {smaller}, which was refused: {why.fact}"
+    return replace(Measurement.of(case), status="refused", reason=Reason(ReasonKind.NOT_RUN, fact, why.advice))
 
 
 def tile_covers(large: Tile, small: Tile) -> bool:

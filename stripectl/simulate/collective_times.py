@@ -1,0 +1,50 @@
+"""How long collectives take on the links of one mesh axis of a machine, where all devices start together.
+
+`size` is the number of devices of the axis; rates are in bytes per second, `nbytes` of one device.
+"""
+
+import math
+from typing import NamedTuple
+
+from stripectl.costs.cost_model import CostModel
+
+
+class CollectiveTime(NamedTuple):
+    """How long the links are busy, how long the last byte then travels, and in how many directions links are used."""
+
+    busy_s: float
+    latency_s: float
+    directions: int
+
+
+def gather_time(machine: CostModel, opcode: str, axis: str, size: int, nbytes: int) -> CollectiveTime:
+    """The time of a ring all-gather or reduce-scatter of blocks, which may use both directions."""
+    _, latency_s = machine.hop(axis, size, 1)
+    per_s, ways = machine.received_bytes_per_s(opcode, {axis: size}), machine.ring_directions(axis, size)
+    far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil((size - 1) / ways) * latency_s.max()
+    return CollectiveTime((size - 1) * nbytes / per_s, far_s, ways)
+
+
+def all_to_all_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:
+    """The time of an exchange of parts of `nbytes`. On a torus every part takes the shorter direction round its ring;
+    elsewhere parts within a node and parts between nodes travel in parallel."""
+    per_s, latency_s = machine.hop(axis, size, 1)
+    far = [min(places, size - places) for places in range(1, size)]
+    near, spread = machine.devices_per_node(axis, size), machine.collective_spread({axis: size})
+    within_s = sum(far) / min(2, size - 1) / per_s.min() if machine.torus else (near - 1) / per_s.max()
+    if spread:
+        within_s = size * spread.load / machine.link_bytes_per_s_one_way
+    busy_s = nbytes * max(within_s, (size - near) / per_s.min())
+    return CollectiveTime(busy_s, latency_s.max() * (max(far) if machine.torus else 1), 2)
+
+
+def all_reduce_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:
+    """The time by a ring of parts (2 (N-1) hops), or by exchanges of whole arrays with devices 1, 2, 4 ... places away,
+    whichever is faster."""
+    rates, latencies = machine.hop(axis, size, 1)
+    rate, latency_s, ways = rates.min(), latencies.max(), machine.ring_directions(axis, size)
+    per_s = machine.received_bytes_per_s("all-reduce", {axis: size})
+    ring_s = 2 * ((size - 1) * nbytes / size / per_s + math.ceil((size - 1) / ways) * latency_s)
+    far = [min(2**k, size - 2**k) if machine.torus else 1 for k in range((size - 1).bit_length())]
+    whole_s = sum(places * (nbytes / rate + latency_s) for places in far)
+    return CollectiveTime(min(ring_s, whole_s), 0.0, ways)
