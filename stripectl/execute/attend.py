@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.comm import HEADS, ROWS
 from stripectl.core.layout import WHOLE, Documents, MaskBlock, Tile
 from stripectl.core.sequence_sharding import SequenceSharding
@@ -103,7 +104,7 @@ class JaxAttend:
         return q.astype(jnp.float32)
 
     def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return attend_pair(
                 replace(self, starts_BD=None), part, self.starts_BD, q, self.requests_of(q, kv, me), me, src, into
             )
@@ -143,7 +144,7 @@ class JaxAttend:
         def compute(*besides):
             return self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], *besides)
 
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             dq, dk, dv = self.computed(compute, kv)
         return dq, (dk, dv)
 
@@ -157,7 +158,7 @@ class JaxAttend:
         def compute(starts, q, k, me, src):
             return self.kernel.scores(q, k, replace(self, starts_BD=starts).bands(me, src))
 
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return recompute_in_backward(compute)(self.starts_BD, q, k, me, src)
 
     def weights(self, q, scores):
@@ -169,7 +170,7 @@ class JaxAttend:
             return self.kernel.weigh(weights, v, replace(self, starts_BD=starts).bands(me, src))
 
         out, most, total = into
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return out + recompute_in_backward(compute)(self.starts_BD, weights, v, me, src), most, total
 
     def maximum(self, state):

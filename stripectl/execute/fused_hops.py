@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from stripectl.core import scopes
 from stripectl.core.kernel import FusedHop
 from stripectl.core.layout import WHOLE
 from stripectl.execute.attend import JaxAttend
@@ -71,7 +72,7 @@ class FusedHopAttend(JaxAttend):
         def compute(hop: FusedHop | None):
             return self.kernel.forward(q.astype(kv[0].dtype), *kv, into, bands, self.tiles["forward"], hop)
 
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return self.computed(compute, kv)
 
     def computed(self, compute: Callable, kv) -> Any:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.comm import HEADS
 from stripectl.core.linear_attention import FEATURES
 from stripectl.core.recurrence import Recurrence
@@ -50,21 +51,21 @@ class JaxLinearAttend(JaxAttend):
 
     def local_part(self, q, kv, me, part, *, into):
         bands = self.bands(me, me)
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return self.kernel.forward(q, *kv, into, bands, self.tiles["forward"], *self.rates(kv), part)
 
     def local_part_backward(self, saved: Saved, kv, me, part, *, into):
         given = self.bands(me, me), self.tiles["backward"], *self.rates(kv), part
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             return self.kernel.backward_q(*kv, saved.dout_BNTH, into, *given)
 
     def keys_backward(self, saved: Saved, kv, me):
         given = self.bands(me, me), self.tiles["backward"], *self.rates(kv)
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             return self.kernel.backward_kv(saved.q_BNTH, *kv, saved.dout_BNTH, *given)
 
     def map_of(self, kv):
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return self.kernel.state(*kv, *self.rates(kv))
 
     def state_of(self, own):
@@ -84,19 +85,19 @@ class JaxLinearAttend(JaxAttend):
 
     def apply(self, q, kv, before, *, into):
         out, _, nothing = into
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return out + self.kernel.apply(q, before, self.own_rates(before.shape[HEADS])), before, nothing
 
     def saved_state(self, saved: Saved):
         return saved.residual
 
     def transposed_map_of(self, saved: Saved, kv):
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             return self.kernel.dstate(saved.q_BNTH, saved.dout_BNTH, *self.rates(kv))
 
     def state_backward(self, saved: Saved, kv, before, behind, *, into):
         dq, (dk, dv) = into
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             dq = dq + self.kernel.apply(saved.dout_BNTH, before.swapaxes(2, 3), *self.rates(kv))
             own_dk, own_dv = self.kernel.state_backward(*kv, behind, *self.rates(kv))
         return dq, (dk + own_dk, dv + own_dv)
@@ -182,7 +183,7 @@ class JaxGatedAttend(JaxAttend):
 
     def map_of(self, kv):
         k, v, *gates = kv
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return self.kernel.map_of(self.recurrence, k, v, gates, self.chunk("forward"))
 
     def state_of(self, own):
@@ -204,7 +205,7 @@ class JaxGatedAttend(JaxAttend):
 
     def apply(self, q, kv, before, *, into):
         k, v, *gates = kv
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return self.kernel.outputs(self.recurrence, q, k, v, gates, before, self.chunk("forward")), before
 
     def saved_state(self, saved: Saved):
@@ -213,12 +214,12 @@ class JaxGatedAttend(JaxAttend):
     def transposed_map_of(self, saved: Saved, kv):
         k, _, *gates = kv
         given = saved.q_BNTH, k, saved.dout_BNTH, gates, self.chunk("backward")
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             return self.kernel.transposed_map_of(self.recurrence, *given)
 
     def state_backward(self, saved: Saved, kv, before, behind, *, into):
         k, v, *gates = kv
         given = saved.q_BNTH, k, v, gates, saved.dout_BNTH, before, behind, self.chunk("backward")
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             dq, *dkv = self.kernel.gradients(self.recurrence, *given)
         return dq, tuple(dkv)

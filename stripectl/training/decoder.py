@@ -8,7 +8,7 @@ layer's input, and with the delta rule its queries and keys have norm 1. Where t
 convolution precedes this norm.
 
 Rotary embeddings use the layout's positions, so a sequence that was permuted once at the input passes through all
-layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`schedule.SECTIONS`)
+layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`scopes.SECTIONS`)
 attribute a compiled step's costs to its parts.
 
 Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/value heads, H head_dim, F feed-forward,
@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.layer_groups import segments
 from stripectl.core.model_config import Model
 from stripectl.training.rotary import Rotation, rotated
@@ -152,7 +153,7 @@ class Layer(nnx.Module):
 
     def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: ParameterSharding) -> jax.Array:
         """The layer's output, with the shape and sharding of its input."""
-        with jax.named_scope("projections"):
+        with jax.named_scope(scopes.PROJECTIONS):
             y = normed(x_PGSRD, place.copies(self.attention_norm))
 
             def project(parameter):
@@ -167,13 +168,13 @@ class Layer(nnx.Module):
                 q, k = rotated(q, turn), rotated(k, turn)
             elif self.gates.recurrence.delta:
                 q, k = normalised(q), normalised(k)
-        with jax.named_scope("attention"):
+        with jax.named_scope(scopes.ATTENTION):
             out = attend(q, k, v, *gates)
-        with jax.named_scope("projections"):
+        with jax.named_scope(scopes.PROJECTIONS):
             weight = place.copies(self.output).astype(y.dtype)
             out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
             x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence", "rows")
-        with jax.named_scope("feed_forward"):
+        with jax.named_scope(scopes.FEED_FORWARD):
             copies = [place.copies(each) for each in (self.feed_forward_norm, self.gate, self.up, self.down)]
             return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence", "rows")
 
@@ -234,7 +235,7 @@ class LayerStacks:
         """x in the layout of the next layer, or of the tokens."""
         if switched is wanted:
             return x
-        with jax.named_scope("projections"):
+        with jax.named_scope(scopes.PROJECTIONS):
             x = switched[1](x) if switched else x
             return wanted[0](x) if wanted else x
 
@@ -267,14 +268,14 @@ class Decoder(nnx.Module):
     ) -> jax.Array:
         """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens; `kinds`
         has the kind of attention of each layer."""
-        with jax.named_scope("embedding"):
+        with jax.named_scope(scopes.EMBEDDING):
             take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
             x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
         x = place.laid(x, "batch", None, "sequence", "rows")
         stacks = LayerStacks(self.layers, turn, attention, place)
         for body, turns in segments(kinds):
             x = stacks.segment(x, body, turns)
-        with jax.named_scope("head"):
+        with jax.named_scope(scopes.HEAD):
             copies = [place.copies(self.norm), place.copies(self.head)]
             return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))
 

@@ -19,6 +19,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from stripectl.core import scopes
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.model_config import Model
@@ -203,7 +204,7 @@ class Training:
         @own_settings
         def step(state: State, batch: Batch):
             loss, gradients = jax.value_and_grad(self.loss)(state.parameters, batch)
-            with jax.named_scope("optimizer"):
+            with jax.named_scope(scopes.OPTIMIZER):
                 gradients, own = jax.lax.with_sharding_constraint((gradients, state.parameters), (self.updated,) * 2)
                 updates, optimizer = self.optimizer.update(gradients, state.optimizer, own)
                 return State(optax.apply_updates(own, updates), optimizer), loss

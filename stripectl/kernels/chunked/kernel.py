@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.layout import UNBOUNDED, WHOLE, MaskBlock, Tile
 from stripectl.core.mask_tiles import column_tiles, is_live, quotient_and_remainder, row_tiles
 from stripectl.kernels.xla.kernel import start_options
@@ -77,7 +78,7 @@ def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
         visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, b, n, rate)
         first, last = row_tiles(band, tile)
         none = jnp.zeros_like(v_BKSE, jnp.float32, (k_BKSH.shape[3], v_BKSE.shape[3]))
-        with jax.named_scope("tile_row"):
+        with jax.named_scope(scopes.TILE_ROW):
             return lax.fori_loop(first, last, visit, (out, none, jnp.zeros_like(none, jnp.int32, ())))[0]
 
     begin, end = (jnp.int32(place * batch * heads // part[1]) * len(bands) for place in (part[0], part[0] + 1))
@@ -110,12 +111,12 @@ def visit_row(arrays, band, tile, b, n, rate, i, carry):
         weight = jnp.where(keep, decay_of(rate, query[:, None] + band.high - key), 0)
         return out_GTE + chunk_tile(q_GTH, k_SH, v_SE, weight)
 
-    with jax.named_scope("whole_tile"):
+    with jax.named_scope(scopes.WHOLE_TILE):
         state, known = lax.fori_loop(known, c, absorb, state), jnp.maximum(known, c)
     q_GTH, out_GTE = (block(x, at, (group, tile.block_q)) for x in (q_BNTH, out))
     since = query + band.high - (known * tile.block_kv - 1)
     out_GTE = out_GTE + state_output(q_GTH, state) * jnp.where(query >= row, decay_of(rate, since), 0)[:, None]
-    with jax.named_scope("boundary_tile"):
+    with jax.named_scope(scopes.BOUNDARY_TILE):
         out_GTE = lax.fori_loop(c, d, multiply, out_GTE)
     return lax.dynamic_update_slice(out, out_GTE[None], (*at, 0), **start_options()), state, known
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
 from stripectl.kernels.gated.chunk import Chunk, gradient_before, outputs_after, state_after
 
@@ -102,20 +103,20 @@ def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
 
 def outputs_of_chunk(recurrence: Recurrence, state_HE, q_CH, k_CH, v_CE, *gates):
     """(state after the chunk, outputs)."""
-    with jax.named_scope("boundary_tile"):
+    with jax.named_scope(scopes.BOUNDARY_TILE):
         return outputs_after(prepare_chunk(recurrence, q_CH, k_CH, v_CE, gates), state_HE)
 
 
 def state_of_chunk(recurrence: Recurrence, state_HE, k_CH, v_CE, *gates):
     """The state after the chunk."""
-    with jax.named_scope("whole_tile"):
+    with jax.named_scope(scopes.WHOLE_TILE):
         return state_after(prepare_chunk(recurrence, None, k_CH, v_CE, gates), state_HE)
 
 
 def transposed_chunk(recurrence: Recurrence, behind_HE, q_CH, k_CH, dout_CE, *gates):
     """The gradient of the state before a chunk, from the gradients of the state after it and of its outputs. Columns of
     the state beyond the outputs' have no output gradient."""
-    with jax.named_scope("whole_tile"):
+    with jax.named_scope(scopes.WHOLE_TILE):
         dout_CE = jnp.pad(dout_CE, ((0, 0), (0, behind_HE.shape[1] - dout_CE.shape[1])))
         return gradient_before(prepare_chunk(recurrence, q_CH, k_CH, None, gates), behind_HE, dout_CE)
 

@@ -24,6 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.kernel import LANES, FusedHop
 from stripectl.core.layout import Tile
+from stripectl.core.scopes import hop_kernel
 from stripectl.kernels.pallas_tpu.accumulators import Accumulators
 from stripectl.kernels.pallas_tpu.lines import (
     BEGINS,
@@ -215,8 +216,8 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
 
 
 def kernel_name(kernel: str, hop: FusedHop | None, stripes) -> str:
-    """A kernel's name. A hop adds its axis, the number of arrays and the number of parts, for `hlo.module`."""
-    return f"{kernel}_hop_{hop.axis}_{len(hop.arrays)}_of_{stripes.low.shape[0]}" if hop else kernel
+    """A kernel's name, with its hop if it has one."""
+    return hop_kernel(kernel, hop.axis, len(hop.arrays), stripes.low.shape[0]) if hop else kernel
 
 
 def fold_heads(x, kv_heads):

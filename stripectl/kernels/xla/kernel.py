@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import column_tiles, is_live, quotient, quotient_and_remainder, row_tiles
 from stripectl.kernels.xla.power_of_two import power_of_two
@@ -124,7 +125,7 @@ def visit_tiles(bands, tile, heads, visit_rows, state):
 
         def head(index, state):
             body = partial(visit_rows, band, tile, *quotient_and_remainder(index, heads[1]))
-            with jax.named_scope("tile_row"):
+            with jax.named_scope(scopes.TILE_ROW):
                 return lax.fori_loop(first, last, body, state)
 
         return lax.fori_loop(0, heads[0] * heads[1], head, state)
@@ -163,11 +164,11 @@ def visit_columns(band, tile, b, i, compute, carry):
     def whole(j, carry):
         return compute(start, j * tile.block_kv, None, carry)
 
-    with jax.named_scope("boundary_tile"):
+    with jax.named_scope(scopes.BOUNDARY_TILE):
         carry = lax.fori_loop(a, b, masked, carry)
-    with jax.named_scope("whole_tile"):
+    with jax.named_scope(scopes.WHOLE_TILE):
         carry = lax.fori_loop(b, c, whole, carry)
-    with jax.named_scope("boundary_tile"):
+    with jax.named_scope(scopes.BOUNDARY_TILE):
         return lax.fori_loop(c, d, masked, carry)
 
 
