@@ -1,9 +1,11 @@
 """Attention in float64, values and gradients: dense attention, and linear attention token by token. Every plan is
 compared with it; NumPy only, no tiles."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from stripectl.core.layout import Window
 from stripectl.core.linear_attention import FEATURES
@@ -25,7 +27,9 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
     return keep
 
 
-def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarray, ...]:
+def reference_attention(
+    workload: Workload, q: ArrayLike, k: ArrayLike, v: ArrayLike, *others: ArrayLike
+) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv, gradients of gates) of a workload's attention in float64, for positions in natural order.
     `others` are the gates of a recurrence, if any, and the cotangent of the output."""
     *gates, dout = others
@@ -43,7 +47,12 @@ def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarra
 
 
 def dense(
-    q_BNTH, k_BKSH, v_BKSH, dout_BNTH, window: Window, starts: np.ndarray | None = None
+    q_BNTH: ArrayLike,
+    k_BKSH: ArrayLike,
+    v_BKSH: ArrayLike,
+    dout_BNTH: ArrayLike,
+    window: Window,
+    starts: np.ndarray | None = None,
 ) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) in float64 for positions in natural order; whole score matrix in memory, head by head."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
@@ -64,7 +73,14 @@ def dense(
     return out, dq, dk, dv
 
 
-def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: bool = False) -> tuple[np.ndarray, ...]:
+def recurrent(
+    q_BNTH: ArrayLike,
+    k_BKTH: ArrayLike,
+    v_BKTH: ArrayLike,
+    dout_BNTH: ArrayLike,
+    rates_K: np.ndarray,
+    looks_on: bool = False,
+) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) of linear attention in float64, token by token: a state decays by exp(rate), adds k v^T, and is
     read by q; gradients by the recurrence backward in time. With `looks_on` every query reads the state of all keys."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKTH, v_BKTH, dout_BNTH))
@@ -91,7 +107,13 @@ def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: 
 
 
 def recurrence_by_token(
-    recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, dtype: Any = np.float64
+    recurrence: Recurrence,
+    q_BKTH: ArrayLike,
+    k_BKTH: ArrayLike,
+    v_BNTE: ArrayLike,
+    gates: Sequence[ArrayLike],
+    dout_BNTE: ArrayLike,
+    dtype: Any = np.float64,
 ) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv, gradients of the gates) of a recurrence token by token, from the formula of
     `stripectl.core.recurrence`; its gradients go backward in time from the states that were kept."""
@@ -138,6 +160,6 @@ def recurrence_by_token(
     return (out, *by_key, dv, *(of_gates[name] for name in given))
 
 
-def max_relative_error(value, reference) -> float:
+def max_relative_error(value: ArrayLike, reference: np.ndarray) -> float:
     """The largest difference divided by the largest reference value; NaN where the value holds a NaN."""
     return float(np.max(np.abs(np.asarray(value, np.float64) - reference)) / np.max(np.abs(reference)))

@@ -44,7 +44,7 @@ def unit(x: jax.Array) -> jax.Array:
     return wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
 
 
-def normed(x_PGSRD, scale_PSD):
+def normed(x_PGSRD: jax.Array, scale_PSD: jax.Array) -> jax.Array:
     """x divided by its root mean square, times a scale (Zhang and Sennrich 2019)."""
     return (unit(x_PGSRD) * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
 
@@ -64,7 +64,7 @@ class Attention(NamedTuple):
         return unit(out).astype(out.dtype) if self.norms else out
 
 
-def swiglu(weights, x_PGSCD):
+def swiglu(weights: Sequence[jax.Array], x_PGSCD: jax.Array) -> jax.Array:
     """A block through norm, gate, up and down (Shazeer 2020)."""
     scale, gate, up, down = (weight.astype(x_PGSCD.dtype) for weight in weights)
     y = normed(x_PGSCD, scale)
@@ -72,7 +72,7 @@ def swiglu(weights, x_PGSCD):
     return jnp.einsum("pgscf,psfd->pgscd", jax.nn.silu(gate_PGSCF) * up_PGSCF, down)
 
 
-def cross_entropy(weights, x_PGSCD, targets_PGSC):
+def cross_entropy(weights: Sequence[jax.Array], x_PGSCD: jax.Array, targets_PGSC: jax.Array) -> jax.Array:
     """float32, the shape of the targets: minus the log-probability of each. Only this block's logits are in memory."""
     scale, head = (weight.astype(x_PGSCD.dtype) for weight in weights)
     y = normed(x_PGSCD, scale)
@@ -90,7 +90,7 @@ def normalised(x_BNTH: jax.Array) -> jax.Array:
 class Gates(nnx.Module):
     """The parameters of a recurrence's gates (`Recurrence.gate_activation`)."""
 
-    def __init__(self, model: Model, rngs: nnx.Rngs):
+    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
         d, heads, size, recurrence = model.hidden, model.heads, model.head_dim, model.gated
         assert recurrence
         self.recurrence = recurrence
@@ -136,7 +136,7 @@ class Gates(nnx.Module):
 class Layer(nnx.Module):
     """A layer's parameters in float32; `dims` of each names the dimensions by which it is sharded."""
 
-    def __init__(self, model: Model, rngs: nnx.Rngs):
+    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
         d, last = model.hidden, INITIAL * (2 * model.layers) ** -0.5
         self.attention_norm = ones(d)
         keys = model.query_heads if model.gated else model.kv_heads
@@ -156,7 +156,7 @@ class Layer(nnx.Module):
         with jax.named_scope(scopes.PROJECTIONS):
             y = normed(x_PGSRD, place.copies(self.attention_norm))
 
-            def project(parameter):
+            def project(parameter: Any) -> jax.Array:
                 weight = place.copies(parameter).astype(y.dtype)
                 return place.join(jnp.einsum("pgsrd,psdnh->pgnsrh", y, weight), 2)
 
@@ -194,7 +194,7 @@ class LayerStacks:
         """x after the next layers, in the order of the tokens."""
         each = Counter(map(self.stack_of, body))
 
-        def turn_of(x, states):
+        def turn_of(x: jax.Array, states: Mapping[str, Any]) -> tuple[jax.Array, None]:
             done, switched = Counter[str](), None
             for kind in body:
                 x, switched = self.moved(x, switched, self.attention[kind].switch), self.attention[kind].switch
@@ -215,7 +215,7 @@ class LayerStacks:
         """The parameters of the next layers of a stack, of which each turn takes `count`."""
         first = self.used[name]
 
-        def of_turns(every):
+        def of_turns(every: jax.Array) -> jax.Array:
             part = every[first : first + turns * count]
             return part if count == 1 else part.reshape(turns, count, *every.shape[1:])
 
@@ -231,7 +231,7 @@ class LayerStacks:
         own = attend.turn or self.turn
         return self.place.remat(lambda x, state: nnx.merge(definition, state)(x, own, attend, self.place))
 
-    def moved(self, x, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None):
+    def moved(self, x: jax.Array, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None) -> jax.Array:
         """x in the layout of the next layer, or of the tokens."""
         if switched is wanted:
             return x
@@ -244,7 +244,7 @@ class Decoder(nnx.Module):
     """Embedding, layers, norm and head. The parameters of layers have a leading dimension of layers, in one stack, or
     in one per kind of layer where a recurrence or other heads give them other shapes."""
 
-    def __init__(self, model: Model, rngs: nnx.Rngs):
+    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
         self.embedding = normal(rngs, (model.vocabulary, model.hidden), (None, "features"))
         apart = model.linear_heads is not None or model.of_kind("linear").gated is not None
         stacks = {own.attention: (own, count) for count, own in model.kinds}
@@ -259,8 +259,8 @@ class Decoder(nnx.Module):
 
     def losses(
         self,
-        tokens_BT,
-        targets_BT,
+        tokens_BT: jax.Array,
+        targets_BT: jax.Array,
         turn: Rotation,
         attention: Mapping[str, Attention],
         kinds: Sequence[str],

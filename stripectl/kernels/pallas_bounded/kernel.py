@@ -5,25 +5,32 @@ scores of at most MAX_SCORE = 48 a row's powers lie between 2^-48 and 2^48, and 
 float32 goes from 2^-126 to 2^128. A row whose state has a larger maximum, from a call with larger scores, keeps it.
 """
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 
+from stripectl.core.layout import Bands, Index, Tile
 from stripectl.kernels.pallas_bounded import FORWARD
 from stripectl.kernels.pallas_tpu import kernel as unbounded
+from stripectl.kernels.pallas_tpu.accumulators import Ref
 from stripectl.kernels.pallas_tpu.kernel import EMPTY, backward
+from stripectl.kernels.xla.kernel import Arrays
 
 __all__ = ["EMPTY", "backward", "forward"]
 
 MAX_SCORE = 48.0  # in base 2
 
 
-def bounded_kernel(at, listed, q, k, v, *refs, tile):
+def bounded_kernel(
+    at: tuple[Index, Index, Index], listed: unbounded.TileList, q: Ref, k: Ref, v: Ref, *refs: Ref, tile: Tile
+) -> None:
     """As `pallas_tpu.kernel.forward_kernel`, but the maximum of a row is at least 0 and does not change."""
     row, (_, step, g) = unbounded.ForwardRow.of(at, listed, refs, tile), at
 
     @pl.when(row.begins)
-    def begin():
+    def begin() -> None:
         row.arrive()
         before_TC = row.arrived_top()
         row.top[...] = jnp.maximum(before_TC, 0)
@@ -31,7 +38,7 @@ def bounded_kernel(at, listed, q, k, v, *refs, tile):
         row.total[...] = row.arrived_total() * decay_TC
         row.out[...] *= unbounded.broadcast_lanes(decay_TC, row.out.shape[1])
 
-    def compute(mask, live):
+    def compute(mask: Callable, live: Callable) -> None:
         at_once = unbounded.keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             keys, queries = slice(at, at + at_once), slice(live(at), None)
@@ -44,22 +51,22 @@ def bounded_kernel(at, listed, q, k, v, *refs, tile):
     row.end(q.shape[0])
 
 
-def largest_norm(x):
+def largest_norm(x: Array) -> Array:
     """(B, N): the largest norm of a row, in float32."""
     return jnp.sqrt(jnp.square(x.astype(jnp.float32)).sum(-1).max(-1))
 
 
-def largest_score(q_BNTH, k_BKSH):
+def largest_score(q_BNTH: Array, k_BKSH: Array) -> Array:
     """A bound on the scores of all heads, in base 2."""
     q_BN, k_BK = largest_norm(unbounded.scaled_queries(q_BNTH)), largest_norm(k_BKSH)
     return (q_BN * jnp.repeat(k_BK, q_BN.shape[1] // k_BK.shape[1], axis=1)).max()
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
-    def bounded(state):
+def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile) -> Arrays:
+    def bounded(state: Arrays) -> Arrays:
         return unbounded.visit(bounded_kernel, FORWARD, q_BNTH, k_BKSH, v_BKSH, state, bands, tile)
 
-    def others(state):
+    def others(state: Arrays) -> Arrays:
         return unbounded.forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile)
 
     return lax.cond(largest_score(q_BNTH, k_BKSH) <= MAX_SCORE, bounded, others, tuple(state))

@@ -8,22 +8,27 @@ Letters: B batch, K heads of keys and queries, N heads of values (equal groups s
 T rows, H elements of a key, E elements of a value; n chunks of C rows. States, maps and results are float32.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.typing import DTypeLike
 
+from stripectl.core.layout import Index
 from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
 from stripectl.kernels.gated.chunk import gradient_before, outputs_after, state_after
 from stripectl.kernels.gated.kernel import apply_map, compose_maps, split_map
 from stripectl.kernels.pallas_gated.chunks import chunk_of_head
+from stripectl.kernels.pallas_tpu.accumulators import Ref
 from stripectl.kernels.pallas_tpu.lines import compiled_platform
 from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES
+from stripectl.kernels.xla.kernel import Arrays
 
 __all__ = ["apply_map", "compose_maps", "gradients", "map_of", "outputs", "split_map", "transposed_map_of"]
 
@@ -46,11 +51,11 @@ class Grid(NamedTuple):
         """Heads of keys in a step."""
         return max(1, self.at_once // self.group)
 
-    def chunk(self, j):
+    def chunk(self, j: Index) -> Index:
         return self.chunks - 1 - j if self.backward else j
 
     def of_keys(self, width: int) -> pl.BlockSpec:
-        def at(i, j):
+        def at(i: Index, j: Index) -> tuple[Index, ...]:
             return lax.div(i * self.at_once, self.group * self.keys), self.chunk(j), 0
 
         return pl.BlockSpec((self.keys, self.rows, width), at)
@@ -74,10 +79,18 @@ class Grid(NamedTuple):
         """One per head."""
         return pl.BlockSpec((self.at_once, *shape), lambda i, j: (i, 0, 0))
 
-    def of_gates(self, gates) -> list[pl.BlockSpec]:
+    def of_gates(self, gates: Sequence[Array]) -> list[pl.BlockSpec]:
         return [self.of_values(x.shape[2]) if x.ndim == 3 else self.of_numbers() for x in gates]
 
-    def run(self, name: str, kernel: Callable, arrays, specs, results, scratch: Sequence[tuple[int, ...]]) -> list:
+    def run(
+        self,
+        name: str,
+        kernel: Callable,
+        arrays: Sequence[Array],
+        specs: Sequence[pl.BlockSpec],
+        results: Sequence[tuple[tuple[int, ...], pl.BlockSpec]],
+        scratch: Sequence[tuple[int, ...]],
+    ) -> list:
         """The results, given as (shape, spec), of a kernel over the grid."""
         found = pl.pallas_call(
             kernel,
@@ -101,12 +114,14 @@ def step_heads(heads: int, group: int) -> int:
     return next(fits)
 
 
-def exact(dtype):
+def exact(dtype: DTypeLike) -> AbstractContextManager:
     """Products of float32 arrays in full precision."""
     return jax.default_matmul_precision("highest" if dtype == jnp.float32 else None)
 
 
-def each_head(grid: Grid, keys: Sequence, own: Sequence, gates: Sequence):
+def each_head(
+    grid: Grid, keys: Sequence, own: Sequence, gates: Sequence
+) -> Iterator[tuple[int, int, list[Array], list[Array], list[Array]]]:
     """For every head of a step: (its place, its head of keys, float32 arrays of keys, of values, and its gates)."""
     for h in range(grid.at_once):
         m = h * grid.keys // grid.at_once
@@ -122,7 +137,7 @@ def at_last(compute: Callable) -> None:
     pl.when(pl.program_id(1) == pl.num_programs(1) - 1)(compute)
 
 
-def begin_map(b, a) -> None:
+def begin_map(b: Ref, a: Sequence[Ref]) -> None:
     """The identity: B is zero, and A, where it is a matrix, is one."""
     b[...] = jnp.zeros_like(b)
     for held in a:
@@ -130,12 +145,12 @@ def begin_map(b, a) -> None:
         held[...] = jnp.where(rows == columns, 1.0, 0.0)
 
 
-def copy_all(targets, sources) -> None:
+def copy_all(targets: Sequence[Ref], sources: Sequence[Ref]) -> None:
     for target, source in zip(targets, sources, strict=True):
         target[...] = source[...]
 
 
-def map_kernel(recurrence, grid, dtype, k, v, *refs):
+def map_kernel(recurrence: Recurrence, grid: Grid, dtype: DTypeLike, k: Ref, v: Ref, *refs: Ref) -> None:
     count = len(recurrence.gate_shapes(1))
     gates, rest = refs[:count], refs[count:]
     results, held = rest[: len(rest) // 2], rest[len(rest) // 2 :]
@@ -148,7 +163,9 @@ def map_kernel(recurrence, grid, dtype, k, v, *refs):
     at_last(partial(copy_all, results, held))
 
 
-def transposed_map_kernel(recurrence, grid, dtype, q, k, dout, *refs):
+def transposed_map_kernel(
+    recurrence: Recurrence, grid: Grid, dtype: DTypeLike, q: Ref, k: Ref, dout: Ref, *refs: Ref
+) -> None:
     count = len(recurrence.gate_shapes(1))
     gates, rest = refs[:count], refs[count:]
     results, held = rest[: len(rest) // 2], rest[len(rest) // 2 :]
@@ -161,14 +178,18 @@ def transposed_map_kernel(recurrence, grid, dtype, q, k, dout, *refs):
     at_last(partial(copy_all, results, held))
 
 
-def outputs_kernel(recurrence, grid, dtype, q, k, v, before, *refs):
+def outputs_kernel(
+    recurrence: Recurrence, grid: Grid, dtype: DTypeLike, q: Ref, k: Ref, v: Ref, before: Ref, *refs: Ref
+) -> None:
     *gates, out, state = refs
     at_first(partial(copy_all, [state], [before]))
     for h, _, (q_CH, k_CH), (v_CE,), read in each_head(grid, [q, k], [v], gates):
         state[h], out[h] = outputs_after(chunk_of_head(recurrence, dtype, q_CH, k_CH, v_CE, read), state[h])
 
 
-def states_kernel(recurrence, grid, dtype, k, v, before, *refs):
+def states_kernel(
+    recurrence: Recurrence, grid: Grid, dtype: DTypeLike, k: Ref, v: Ref, before: Ref, *refs: Ref
+) -> None:
     *gates, states, state = refs
     at_first(partial(copy_all, [state], [before]))
     for h, _, (k_CH,), (v_CE,), read in each_head(grid, [k], [v], gates):
@@ -176,13 +197,24 @@ def states_kernel(recurrence, grid, dtype, k, v, before, *refs):
         state[h] = state_after(chunk_of_head(recurrence, dtype, None, k_CH, v_CE, read), state[h])
 
 
-def gradients_kernel(recurrence, grid, dtype, q, k, v, dout, states, behind, *refs):
+def gradients_kernel(
+    recurrence: Recurrence,
+    grid: Grid,
+    dtype: DTypeLike,
+    q: Ref,
+    k: Ref,
+    v: Ref,
+    dout: Ref,
+    states: Ref,
+    behind: Ref,
+    *refs: Ref,
+) -> None:
     count = len(recurrence.gate_shapes(1))
     gates, dq, dk, dv, dgates, (dstate,) = refs[:count], *refs[count : count + 3], refs[count + 3 : -1], refs[-1:]
     at_first(partial(copy_all, [dstate], [behind]))
     sums = {}
 
-    def computed(state, q_CH, k_CH, v_CE, *read):
+    def computed(state: Array, q_CH: Array, k_CH: Array, v_CE: Array, *read: Array) -> tuple[Array, Array]:
         return outputs_after(chunk_of_head(recurrence, dtype, q_CH, k_CH, v_CE, read), state)
 
     for h, m, of_keys, (v_CE, dout_CE), read in each_head(grid, [q, k], [v, dout], gates):
@@ -208,17 +240,19 @@ class Folded(NamedTuple):
     gates: list
 
 
-def whole_chunks(keys, own, gates, size: int, backward: bool) -> Folded:
+def whole_chunks(
+    keys: Sequence[Array], own: Sequence[Array], gates: Sequence[Array], size: int, backward: bool
+) -> Folded:
     """Rows that fill the last chunk leave a state unchanged, because their keys and the logarithms of gates are 0."""
     batch, heads, rows, _ = own[0].shape
     chunks = -(-rows // size)
 
-    def whole(x):
+    def whole(x: Array) -> Array:
         more = ((0, 0), (0, 0), (0, chunks * size - rows), *((0, 0),) * (x.ndim - 3))
         x = jnp.pad(x, more)
         return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
-    def gate(x):
+    def gate(x: Array) -> Array:
         x = whole(x.astype(jnp.float32))
         return x.reshape(x.shape[0], chunks, 1, size) if x.ndim == 2 else x
 
@@ -227,7 +261,9 @@ def whole_chunks(keys, own, gates, size: int, backward: bool) -> Folded:
     return Folded(grid, [whole(x) for x in keys], [whole(x) for x in own], [gate(x) for x in gates])
 
 
-def whole_map(recurrence: Recurrence, kernel: Callable, name: str, found: Folded, like, gates) -> jax.Array:
+def whole_map(
+    recurrence: Recurrence, kernel: Callable, name: str, found: Folded, like: Array, gates: Sequence[Array]
+) -> jax.Array:
     """float32 (B, N, elements): the map that a kernel makes in one pass over the chunks."""
     grid, size, values = found.grid, found.keys[0].shape[2], like.shape[3]
     shapes = [(size, values), *([(size, size)] if recurrence.map_kind == "matrix" else [])]
@@ -249,17 +285,27 @@ def whole_map(recurrence: Recurrence, kernel: Callable, name: str, found: Folded
     return jnp.concatenate([x.reshape(*lead, -1) for x in made], -1)
 
 
-def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
+def map_of(recurrence: Recurrence, k_BKTH: Array, v_BNTE: Array, gates: Sequence[Array], size: int) -> Array:
     found = whole_chunks([k_BKTH], [v_BNTE], gates, size, backward=False)
     return whole_map(recurrence, map_kernel, "stripectl_map", found, v_BNTE, gates)
 
 
-def transposed_map_of(recurrence: Recurrence, q_BKTH, k_BKTH, dout_BNTE, gates, size: int):
+def transposed_map_of(
+    recurrence: Recurrence, q_BKTH: Array, k_BKTH: Array, dout_BNTE: Array, gates: Sequence[Array], size: int
+) -> Array:
     found = whole_chunks([q_BKTH, k_BKTH], [dout_BNTE], gates, size, backward=True)
     return whole_map(recurrence, transposed_map_kernel, "stripectl_transposed_map", found, dout_BNTE, gates)
 
 
-def outputs(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, before_BNHE, size: int):
+def outputs(
+    recurrence: Recurrence,
+    q_BKTH: Array,
+    k_BKTH: Array,
+    v_BNTE: Array,
+    gates: Sequence[Array],
+    before_BNHE: Array,
+    size: int,
+) -> Array:
     """float32 (B, N, T, E): the outputs of a shard, from the state before it."""
     grid, keys, own, folded = whole_chunks([q_BKTH, k_BKTH], [v_BNTE], gates, size, backward=False)
     rows, values, state = v_BNTE.shape[2], v_BNTE.shape[3], before_BNHE.shape[2:]
@@ -272,7 +318,17 @@ def outputs(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, before_BNHE, 
     return out[:, :rows].reshape(v_BNTE.shape)
 
 
-def gradients(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, before_BNHE, behind_BNHE, size: int):
+def gradients(
+    recurrence: Recurrence,
+    q_BKTH: Array,
+    k_BKTH: Array,
+    v_BNTE: Array,
+    gates: Sequence[Array],
+    dout_BNTE: Array,
+    before_BNHE: Array,
+    behind_BNHE: Array,
+    size: int,
+) -> Arrays:
     """float32 (dq, dk, dv, the gradient of every gate) of a shard, from the state before it and the gradient of the
     state after it. One kernel computes the states of chunks again, one transposes chunks from last to first; the states
     of a few heads are in memory at a time."""
@@ -281,10 +337,10 @@ def gradients(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, 
     group = heads // keys
     at_once = next(n for n in range(min(batch * keys, max(1, HEADS_AT_ONCE // group)), 0, -1) if batch * keys % n == 0)
 
-    def in_blocks(x, each: int):
+    def in_blocks(x: Array, each: int) -> Array:
         return x.reshape(-1, 1, each, *x.shape[2:])
 
-    def of_block(arrays):
+    def of_block(arrays: Sequence[Array]) -> Arrays:
         q, k, v, dout, before, behind, *gates = arrays
         return gradients_of_block(recurrence, q, k, v, gates, dout, before, behind, size)
 
@@ -296,7 +352,17 @@ def gradients(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, 
     return (*of_keys, *(x.reshape(like.shape) for x, like in zip(rest, likes, strict=True)))
 
 
-def gradients_of_block(recurrence, q, k, v, gates, dout, before, behind, size: int):
+def gradients_of_block(
+    recurrence: Recurrence,
+    q: Array,
+    k: Array,
+    v: Array,
+    gates: Sequence[Array],
+    dout: Array,
+    before: Array,
+    behind: Array,
+    size: int,
+) -> Arrays:
     dtype, rows, (height, width) = q.dtype, v.shape[2], before.shape[2:]
     forward, (k_, *_), (v_, *_), folded = whole_chunks([k], [v], gates, size, backward=False)
     backward, keys, own, _ = whole_chunks([q, k], [v, dout.astype(dtype)], gates, size, backward=True)

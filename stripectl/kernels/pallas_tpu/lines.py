@@ -11,23 +11,24 @@ The list is prefetched, and the grid is as long as the list.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.kernel import FusedHop
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
+from stripectl.core.layout import UNBOUNDED, Bands, Index, MaskBlock, Tile
 from stripectl.core.mask_tiles import column_tiles, row_tiles
 from stripectl.kernels.pallas_tpu import INDEX_BITS
+from stripectl.kernels.pallas_tpu.accumulators import Ref
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, RemoteHop
 from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES
-from stripectl.kernels.xla.kernel import compiled_platform
+from stripectl.kernels.xla.kernel import Arrays, compiled_platform
 
 LISTED = 2**15  # tiles in a list, so that it fits in a core's scalar memory
 MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry
@@ -76,7 +77,7 @@ def split_by_sizes(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[
     return [*(items[a:b] for a, b in itertools.pairwise(ends)), items[ends[-1] :]]
 
 
-def place_of(entry):
+def place_of(entry: Index) -> tuple[Index, Index]:
     """(number of the line, place in the line) of an entry."""
     return entry >> 3 + INDEX_BITS, (entry >> 3) & (1 << INDEX_BITS) - 1
 
@@ -99,12 +100,12 @@ class TileList(NamedTuple):
     by_columns: bool
     on_diagonal: bool
 
-    def at(self, step) -> tuple[Any, Any]:
+    def at(self, step: Index) -> tuple[Any, Any]:
         """(line, tile in the line) of a step."""
         number, along = place_of(self.order[step])
         return self.lines[number], along
 
-    def band(self, step) -> tuple[Any, Any]:
+    def band(self, step: Index) -> tuple[Any, Any]:
         """(low, high) of the tile of a step, relative to its corner."""
         line, along = self.at(step)
         down, right = (lax.div(x, each) for x, each in zip(self.inside(step), self.each, strict=True))
@@ -112,12 +113,12 @@ class TileList(NamedTuple):
         apart = line * self.sides.block_q - along * self.sides.block_kv
         return self.bands[2 * rectangle] + apart, self.bands[2 * rectangle + 1] + apart
 
-    def inside(self, step) -> tuple[Any, Any]:
+    def inside(self, step: Index) -> tuple[Any, Any]:
         """(line, tile in the line) of a step, counted from the corner."""
         line, along = self.at(step)
         return line - self.corner[0], along - self.corner[1]
 
-    def keys_left(self, step) -> Any:
+    def keys_left(self, step: Index) -> Any:
         """How many keys of its rectangle lie at or behind the first key of the tile of a step, where the tile does not
         divide them; else None."""
         axis = int(not self.by_columns)
@@ -146,16 +147,16 @@ class TileGrid(NamedTuple):
         (L, S, H), where a core has `each` heads."""
         heads, (block_q, block_kv) = None if self.by_columns else group, self.tile.sides
 
-        def at(axis: int, step, prefetched):
+        def at(axis: int, step: Index, prefetched: Sequence[Ref]) -> Index:
             return listed(*prefetched).at(step)[axis]
 
-        def queries(core, h, step, g, *prefetched):
+        def queries(core: Index, h: Index, step: Index, g: Index, *prefetched: Ref) -> tuple[Index, ...]:
             return core * each + h, g if self.by_columns else 0, at(int(self.by_columns), step, prefetched), 0
 
-        def numbers(core, h, step, g, *prefetched):
+        def numbers(core: Index, h: Index, step: Index, g: Index, *prefetched: Ref) -> tuple[Index, ...]:
             return core * each + h, g if self.by_columns else 0, 0, at(int(self.by_columns), step, prefetched)
 
-        def keys(core, h, step, g, *prefetched):
+        def keys(core: Index, h: Index, step: Index, g: Index, *prefetched: Ref) -> tuple[Index, ...]:
             return core * each + h, at(int(not self.by_columns), step, prefetched), 0
 
         if kind == "numbers":
@@ -180,7 +181,14 @@ class TileGrid(NamedTuple):
         return prefetched, partial(own, keys=self.bands.cols, by_columns=self.by_columns, on_diagonal=on_diagonal)
 
     def run(
-        self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried, hop: FusedHop | None
+        self,
+        kernel: Callable,
+        name: str,
+        kinds: str,
+        scratch: list,
+        arrays: Sequence[Array],
+        carried: Sequence[Array],
+        hop: FusedHop | None,
     ) -> tuple:
         """The carried arrays after a kernel has run over the tiles, updated in place and unchanged where no tile is
         live. The last arrays are the hop's, with the rows that arrived."""
@@ -193,7 +201,7 @@ class TileGrid(NamedTuple):
         own, outside = len(carried) - len(travelling), pl.BlockSpec(memory_space=pl.ANY)
         sizes = len(prefetched), len(arrays), len(travelling), own, len(travelling), own, len(travelling), len(scratch)
 
-        def body(*refs):
+        def body(*refs: Ref) -> None:
             told, blocks, sources, before, _, after, targets, held, copies = split_by_sizes(refs, sizes)
             found, (core, h, step, g) = listed(*told), map(pl.program_id, range(4))
             at = core * each + h, step, g
@@ -208,7 +216,7 @@ class TileGrid(NamedTuple):
             else:
                 compute()
 
-        def computed(carried):
+        def computed(carried: Sequence[Array]) -> Arrays:
             operands = *prefetched, *arrays, *travelling, *carried
             fetched = [
                 self.spec(kind, group, x.shape[-1], each, listed) for kind, x in zip(kinds.split(), arrays, strict=True)
@@ -241,18 +249,18 @@ def compiler_params(hops: bool) -> pltpu.CompilerParams:
     )
 
 
-def visit_stripes(stripes: MaskBlock, run: Callable, state):
+def visit_stripes(stripes: MaskBlock, run: Callable, state: Arrays) -> Arrays:
     """state = run(stripe, state) for each stripe; one compiled body serves them all."""
     count, together, _ = stripes.low.shape
 
-    def turn(at, state):
+    def turn(at: Index, state: Arrays) -> Arrays:
         row = at * together * stripes.rows
         return run(stripes._replace(row=row, low=stripes.low[at], high=stripes.high[at]), state)
 
     return turn(0, state) if count == 1 else lax.fori_loop(0, count, turn, state)
 
 
-def in_stripes(bands: Sequence[MaskBlock], tile: Tile, most: int = UNBOUNDED) -> MaskBlock:
+def in_stripes(bands: Bands, tile: Tile, most: int = UNBOUNDED) -> MaskBlock:
     """The rectangles of a pair of shards, which fill it row by row, as stripes of at most `most` rows, or of one row of
     tiles, whose lists fit. Low and high are (stripes, P, Q), and rows are a rectangle's, padded to the tile; a stripe
     holds P rectangles above each other, or a part of one rectangle. Where no number of lines divides the rectangles
@@ -267,7 +275,7 @@ def in_stripes(bands: Sequence[MaskBlock], tile: Tile, most: int = UNBOUNDED) ->
         lines, each = -(-total // stripes), 1
     starts = jnp.arange(0, whole, each, dtype=jnp.int32)[:, None] * tile.block_q
 
-    def stacked(of_band):
+    def stacked(of_band: Iterable[Index]) -> Array:
         spread = jnp.stack([jnp.asarray(x, jnp.int32) for x in of_band]).reshape(-1, 1, beside) + starts
         flat, dead = spread.reshape(-1, beside), -total % lines
         filled = jnp.pad(flat, ((0, dead), (0, 0)), constant_values=-UNBOUNDED)

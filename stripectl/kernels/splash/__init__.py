@@ -16,14 +16,16 @@ from stripectl.core.kernel import (
     why_unsupported_by_pallas,
 )
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.workload import Workload
 from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size, vmem_bytes
 
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     if kind == "tpu" and workload.window.left is not None:
         return Reason.unsupported("splash has causal and full masks, but no windows", "Try --kernel pallas_tpu.")
     if reason := why_unsupported_by_pallas("splash", workload, kind):
