@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from stripectl.core import scopes
-from stripectl.core.comm import Tree
-from stripectl.core.layout import Index
+from stripectl.core.comm import Index, Tree
 from stripectl.core.plan import Plan
 
 REDUCTIONS = {"sum": lax.psum, "max": lax.pmax}
@@ -83,7 +82,7 @@ class JaxComm:
     def where(self, condition: Index, x: Tree, y: Tree) -> Tree:
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
 
-    def loop(self, first: int, last: int, body: Callable, state: Tree) -> Tree:
+    def loop(self, first: int, last: int, body: Callable[[Index, Tree], Tree], state: Tree) -> Tree:
         if first >= last:
             return state
         unroll = min(self.plan.unroll, last - first)

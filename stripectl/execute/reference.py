@@ -133,15 +133,27 @@ def recurrence_by_token(
         added = errors[:, :, t] if write is None else write[:, :, t, None] * errors[:, :, t]
         states[t + 1] = faded + k[:, :, t, :, None] * added[:, :, None]
         out[:, :, t] = np.einsum("bnhe,bnh->bne", states[t + 1], q[:, :, t])
-    dq, dk, dv, dlog = (
-        np.empty_like(q),
-        np.empty_like(k),
-        np.empty_like(v),
-        np.empty_like(np.broadcast_to(kept, k.shape)),
-    )
+    dq, dk, dv, dlog, dwrite = recurrence_gradients(q, k, dout, kept, write, states, errors)
+    by_key = [x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dq, dk)]
+    of_gates = {LOG_GATE: dlog if kept.shape[3] > 1 else dlog.sum(3), WRITE: dwrite}
+    return (out, *by_key, dv, *(of_gates[name] for name in given))
+
+
+def recurrence_gradients(
+    q: np.ndarray,
+    k: np.ndarray,
+    dout: np.ndarray,
+    kept: np.ndarray,
+    write: np.ndarray | None,
+    states: np.ndarray,
+    errors: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """(dq, dk, dv, the gradients of the gate's logarithm and of the written shares), backward in time from the states
+    before every token and the changes that the delta rule made."""
+    dq, dk, dv, dlog = map(np.empty_like, (q, k, dout, np.broadcast_to(kept, k.shape)))
     dwrite = None if write is None else np.empty_like(write)
     given_state = np.zeros_like(states[0])
-    for t in reversed(range(tokens)):
+    for t in reversed(range(q.shape[2])):
         faded = kept[:, :, t, :, None] * states[t]
         dq[:, :, t] = np.einsum("bnhe,bne->bnh", states[t + 1], dout[:, :, t])
         given_state = given_state + q[:, :, t, :, None] * dout[:, :, t, None]
@@ -155,9 +167,7 @@ def recurrence_by_token(
             given_state = given_state - k[:, :, t, :, None] * dv[:, :, t, None]
         dlog[:, :, t] = np.einsum("bnhe,bnhe->bnh", given_state, faded)
         given_state = kept[:, :, t, :, None] * given_state
-    by_key = [x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dq, dk)]
-    of_gates = {LOG_GATE: dlog if kept.shape[3] > 1 else dlog.sum(3), WRITE: dwrite}
-    return (out, *by_key, dv, *(of_gates[name] for name in given))
+    return dq, dk, dv, dlog, dwrite
 
 
 def max_relative_error(value: ArrayLike, reference: np.ndarray) -> float:

@@ -7,8 +7,7 @@ window leaves unread.
 """
 
 from stripectl.core.attend import RowsAttend
-from stripectl.core.comm import Array, Comm
-from stripectl.core.layout import Index
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 
 

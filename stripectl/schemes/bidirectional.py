@@ -6,24 +6,27 @@ Where a sliding window ends the ring for keys that travel forward, keys that tra
 way round, so this scheme is then a plain ring.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from stripectl.core.attend import RowsAttend
-from stripectl.core.comm import Array, Comm
-from stripectl.core.layout import Index
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
 from stripectl.core.workload import Workload
 from stripectl.schemes import ring
-from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
+from stripectl.schemes.ring import Move, mover, ring_rounds, ring_rounds_backward
 
 WAYS = (1, -1)
 
 
-def both(comm: Comm) -> Callable[..., tuple[Array, ...]]:
+def both(comm: Comm) -> Move:
     """How keys travel: each half in its own direction."""
     ways = [mover(comm, "ring", by) for by in WAYS]
-    return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
+
+    def move(halves: Array, what: str, places: int = 1) -> Array:
+        return tuple(way(x, what, places) for way, x in zip(ways, halves, strict=True))
+
+    return move
 
 
 def one_way(attend: RowsAttend) -> bool:
@@ -49,7 +52,7 @@ def backward(saved: Array, kv: Array, attend: RowsAttend, comm: Comm) -> tuple[A
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop: Index, halves: tuple[Array, Array], dq: Array) -> tuple[Array, tuple[Array, ...]]:
-        found = []
+        found = list[Array]()
         for i, (by, half) in enumerate(zip(WAYS, halves, strict=True)):
             dq, part = attend.backward(saved, half, me, (me - by * hop) % shards, into=dq, part=(i, len(WAYS)))
             found.append(part)

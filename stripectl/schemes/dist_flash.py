@@ -11,8 +11,7 @@ skips the steps that it does not reach.
 from collections.abc import Iterator, Mapping
 
 from stripectl.core.attend import PartialAttend
-from stripectl.core.comm import Array, Comm
-from stripectl.core.layout import Index
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
 from stripectl.core.workload import Workload

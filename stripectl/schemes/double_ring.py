@@ -11,11 +11,10 @@ queries, keys and values: the paper's 2D attention.
 from collections.abc import Callable
 
 from stripectl.core.attend import Attend
-from stripectl.core.comm import Array, Comm
-from stripectl.core.layout import Index
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ulysses
-from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
+from stripectl.schemes.ring import Meet, mover, ring_rounds, ring_rounds_backward
 
 
 def places(comm: Comm) -> tuple[Index, Callable[[Index, Index], Index]]:
@@ -40,7 +39,7 @@ def circles(attend: Attend, comm: Comm) -> tuple[int, int, int]:
 def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
-    def circle(rounds: int) -> Callable:
+    def circle(rounds: int) -> Callable[[Index, Array, Array], Array]:
         def turned(turn: Index, kv: Array, state: Array) -> Array:
             def meet(hop: Index, kv: Array, state: Array) -> Array:
                 return attend(q, kv, me, source(turn, hop), into=state)
@@ -55,7 +54,7 @@ def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
 def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
-    def circle(rounds: int) -> Callable:
+    def circle(rounds: int) -> Meet:
         def turned(turn: Index, kv: Array, dq: Array) -> tuple[Array, Array]:
             def meet(hop: Index, kv: Array, dq: Array) -> tuple[Array, Array]:
                 return attend.backward(saved, kv, me, source(turn, hop), into=dq)

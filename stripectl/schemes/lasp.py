@@ -28,7 +28,7 @@ def nothing(part: tuple[Index, int], made: Array) -> Array:
 def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made: Array) -> tuple[Array, Array]:
     """An exchange in N-1 hops, with one part of the work during each."""
     shards = comm.size("ring")
-    senders = None if attend.sees_future else lambda i: 0 <= i + by < shards
+    senders: Callable[[int], bool] | None = None if attend.sees_future else lambda i: 0 <= i + by < shards
 
     def hop(index: Index, sent: Array, made: Array) -> tuple[Array, Array]:
         arriving = comm.shift(sent, "ring", "state", by=by, senders=senders)

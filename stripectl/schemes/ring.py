@@ -12,17 +12,20 @@ window on the zigzag layout does not either, because its shards hold both ends o
 from collections.abc import Callable
 
 from stripectl.core.attend import Attend
-from stripectl.core.comm import Array, Comm
-from stripectl.core.layout import Index
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 
 Move = Callable[..., Array]  # move(x, what, by) sends to the next device of a ring, or with by = -1 to the previous one
-Meet = Callable[[Index, Array, Array], tuple[Array, Array]]  # meet(hop, kv, dq) -> (dq, contribution to dkv)
+Meet = Callable[[Index, Array, Array], tuple[Array, Array]]  # (hop, kv, dq) -> (dq, contribution to dkv)
 
 
 def mover(comm: Comm, axis: str, by: int = 1) -> Move:
     """How keys travel along an axis."""
-    return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
+
+    def move(x: Array, what: str, places: int = 1) -> Array:
+        return comm.shift(x, axis, what, by=by * places)
+
+    return move
 
 
 def ring_rounds(

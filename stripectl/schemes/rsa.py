@@ -8,8 +8,7 @@ ring of K/V. The backward pass is the transpose, so dK and dV travel, and are su
 from collections.abc import Iterator
 
 from stripectl.core.attend import ScoresAttend
-from stripectl.core.comm import Array, Comm
-from stripectl.core.layout import Index
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 
 

@@ -11,11 +11,14 @@ and u = U - W S, where (I + L) [U | W] = b [v | G_t0 k] with L strictly lower tr
 Letters: C rows of a chunk, H elements of a key, E elements of a value. States and results are float32.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+Gates = Sequence[Array]  # the gates of a recurrence, in its order
 
 
 class Chunk(NamedTuple):

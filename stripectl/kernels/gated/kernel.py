@@ -19,7 +19,7 @@ from jax import Array, lax
 
 from stripectl.core import scopes
 from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
-from stripectl.kernels.gated.chunk import Chunk, gradient_before, outputs_after, state_after
+from stripectl.kernels.gated.chunk import Chunk, Gates, gradient_before, outputs_after, state_after
 from stripectl.kernels.xla.kernel import Arrays
 
 SUB_ROWS = 16  # rows of a sub-chunk, in which vector gates weigh each pair of tokens
@@ -77,9 +77,7 @@ def vector_gated_scores(x_TH: Array, y_TH: Array, log_TH: Array) -> Array:
     return (scores + jnp.einsum("its,ij->itjs", own, jnp.eye(rows // sub))).reshape(rows, rows)
 
 
-def prepare_chunk(
-    recurrence: Recurrence, q_CH: Array | None, k_CH: Array, v_CE: Array | None, gates: Sequence[Array]
-) -> Chunk:
+def prepare_chunk(recurrence: Recurrence, q_CH: Array | None, k_CH: Array, v_CE: Array | None, gates: Gates) -> Chunk:
     """The chunk of one head. Queries are None where no outputs are needed, values where gradients do not need them."""
     given = dict(zip(recurrence.gate_shapes(1), gates, strict=True))
     log_gate, write_C = given.get("log_gate"), given.get("write")
@@ -172,14 +170,14 @@ def start_of_map(recurrence: Recurrence, k_TH: Array, values: int) -> Array:
     return jnp.concatenate([none, jnp.eye(size)], 1) if recurrence.map_kind == "matrix" else none
 
 
-def packed_map(recurrence: Recurrence, found: Array, values: int, gates: Sequence[Array]) -> Array:
+def packed_map(recurrence: Recurrence, found: Array, values: int, gates: Gates) -> Array:
     """A map as one array, from a state that began as `start_of_map`."""
     if recurrence.map_kind == "matrix":
         return pack(found[:, :values], found[:, values:])
     return pack(found, jnp.exp(gates[0].astype(jnp.float32).sum(0)))
 
 
-def map_of(recurrence: Recurrence, k_BKTH: Array, v_BNTE: Array, gates: Sequence[Array], size: int) -> Array:
+def map_of(recurrence: Recurrence, k_BKTH: Array, v_BNTE: Array, gates: Gates, size: int) -> Array:
     """float32 (B, N, elements): the map of a shard's tokens on a state."""
     rows, values = k_BKTH.shape[2], v_BNTE.shape[3]
 
@@ -195,7 +193,7 @@ def map_of(recurrence: Recurrence, k_BKTH: Array, v_BNTE: Array, gates: Sequence
 
 
 def transposed_map_of(
-    recurrence: Recurrence, q_BKTH: Array, k_BKTH: Array, dout_BNTE: Array, gates: Sequence[Array], size: int
+    recurrence: Recurrence, q_BKTH: Array, k_BKTH: Array, dout_BNTE: Array, gates: Gates, size: int
 ) -> Array:
     """float32 (B, N, elements): the map from the gradient of the state after a shard to the gradient of the state
     before it. Its A is the transpose; its B is the contribution of the shard's own outputs."""
@@ -213,13 +211,7 @@ def transposed_map_of(
 
 
 def outputs(
-    recurrence: Recurrence,
-    q_BKTH: Array,
-    k_BKTH: Array,
-    v_BNTE: Array,
-    gates: Sequence[Array],
-    before_BNHE: Array,
-    size: int,
+    recurrence: Recurrence, q_BKTH: Array, k_BKTH: Array, v_BNTE: Array, gates: Gates, before_BNHE: Array, size: int
 ) -> Array:
     """float32 (B, N, T, E): the outputs of a shard, from the state before it."""
     rows = k_BKTH.shape[2]
@@ -239,7 +231,7 @@ def gradients(
     q_BKTH: Array,
     k_BKTH: Array,
     v_BNTE: Array,
-    gates: Sequence[Array],
+    gates: Gates,
     dout_BNTE: Array,
     before_BNHE: Array,
     behind_BNHE: Array,

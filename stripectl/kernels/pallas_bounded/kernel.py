@@ -11,11 +11,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.experimental import pallas as pl
 
-from stripectl.core.layout import Bands, Index, Tile
+from stripectl.core.layout import Bands, Tile
 from stripectl.kernels.pallas_bounded import FORWARD
 from stripectl.kernels.pallas_tpu import kernel as unbounded
-from stripectl.kernels.pallas_tpu.accumulators import Ref
+from stripectl.kernels.pallas_tpu import tiles
+from stripectl.kernels.pallas_tpu.grid import Step
 from stripectl.kernels.pallas_tpu.kernel import EMPTY, backward
+from stripectl.kernels.pallas_tpu.tile_memory import keys_at_once
 from stripectl.kernels.xla.kernel import Arrays
 
 __all__ = ["EMPTY", "backward", "forward"]
@@ -23,11 +25,9 @@ __all__ = ["EMPTY", "backward", "forward"]
 MAX_SCORE = 48.0  # in base 2
 
 
-def bounded_kernel(
-    at: tuple[Index, Index, Index], listed: unbounded.TileList, q: Ref, k: Ref, v: Ref, *refs: Ref, tile: Tile
-) -> None:
-    """As `pallas_tpu.kernel.forward_kernel`, but the maximum of a row is at least 0 and does not change."""
-    row, (_, step, g) = unbounded.ForwardRow.of(at, listed, refs, tile), at
+def bounded_kernel(step: Step) -> None:
+    """As `pallas_tpu.tiles.forward_kernel`, but the maximum of a row is at least 0 and does not change."""
+    row, tile, (q, k, v) = tiles.ForwardRow.of(step), step.tile, step.blocks
 
     @pl.when(row.begins)
     def begin() -> None:
@@ -36,18 +36,18 @@ def bounded_kernel(
         row.top[...] = jnp.maximum(before_TC, 0)
         decay_TC = jnp.exp2(before_TC - row.top[...])
         row.total[...] = row.arrived_total() * decay_TC
-        row.out[...] *= unbounded.broadcast_lanes(decay_TC, row.out.shape[1])
+        row.out[...] *= tiles.broadcast_lanes(decay_TC, row.out.shape[1])
 
     def compute(mask: Callable, live: Callable) -> None:
-        at_once = unbounded.keys_at_once(tile)
+        at_once = keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             keys, queries = slice(at, at + at_once), slice(live(at), None)
-            s_TS = mask(unbounded.dot(q[g, queries], k[keys], unbounded.ABT), (live(at), at))
-            p_TS = jnp.exp2(s_TS - unbounded.broadcast_lanes(row.top[queries], at_once))
-            row.total[queries] = unbounded.sum_lanes(p_TS, row.total[queries])
-            row.out[queries] += unbounded.dot(p_TS.astype(v.dtype), v[keys], unbounded.AB)
+            s_TS = mask(tiles.dot(q[step.g, queries], k[keys], tiles.ABT), (live(at), at))
+            p_TS = jnp.exp2(s_TS - tiles.broadcast_lanes(row.top[queries], at_once))
+            row.total[queries] = tiles.sum_lanes(p_TS, row.total[queries])
+            row.out[queries] += tiles.dot(p_TS.astype(v.dtype), v[keys], tiles.AB)
 
-    unbounded.by_case(listed, step, compute)
+    tiles.by_case(step, compute)
     row.end(q.shape[0])
 
 

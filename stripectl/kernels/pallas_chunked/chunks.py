@@ -17,10 +17,10 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.layout import Index
 from stripectl.kernels.gated.chunk import product
-from stripectl.kernels.pallas_gated.kernel import at_first
+from stripectl.kernels.pallas_gated.grid import at_first
 from stripectl.kernels.pallas_tpu.accumulators import Ref
-from stripectl.kernels.pallas_tpu.lines import compiled_platform
 from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES
+from stripectl.kernels.xla.kernel import compiled_platform
 
 MASKED = -1e30  # the logarithm of zero
 

@@ -34,8 +34,8 @@ from stripectl.kernels.chunked.kernel import (
 )
 from stripectl.kernels.pallas_chunked import SUBLANES, squares
 from stripectl.kernels.pallas_chunked.chunks import DiagonalGrid, diagonal_key_gradients, diagonal_outputs
-from stripectl.kernels.pallas_gated.kernel import exact
-from stripectl.kernels.pallas_tpu.lines import cores_of_a_device
+from stripectl.kernels.pallas_gated.grid import exact
+from stripectl.kernels.pallas_tpu.grid import cores_of_a_device
 
 __all__ = ["EMPTY", "advance_state", "apply", "backward", "backward_kv", "backward_q", "dstate", "forward", "state"]
 __all__ += ["state_backward"]

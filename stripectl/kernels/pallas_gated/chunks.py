@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from stripectl.core.recurrence import LOG_GATE, WRITE, Recurrence
-from stripectl.kernels.gated.chunk import Chunk, product
+from stripectl.kernels.gated.chunk import Chunk, Gates, product
 from stripectl.kernels.xla.kernel import Arrays
 
 SUB_ROWS = 16  # rows of a sub-chunk, in which vector gates weigh each pair of tokens
@@ -124,7 +124,7 @@ def chunk_of_head(
     q_CH: Array | None,
     k_CH: Array,
     v_CE: Array | None,
-    gates: Sequence[Array],
+    gates: Gates,
 ) -> Chunk:
     """The chunk of one head, from float32 arrays; `dtype` is the dtype of its products. Queries are None where no
     outputs are needed, values where gradients do not need them. Gates are rows, or (C, H)."""

@@ -12,7 +12,8 @@ Such a library computes delta itself as rowsum(dout * out) from an output that i
 instead, so `output_for` builds an output that gives this delta.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -80,6 +81,21 @@ def without_prefix(bands: Bands) -> list[Bands]:
     return parts
 
 
+def attend_moved(attend: Callable, q: Array, k: Array, v: Array, causal: bool, rows: Index) -> tuple[Array, Array]:
+    """(out_MTH, log-sum-exp_MT) of queries that have moved up by `rows`, moved back."""
+    out, lse = attend(causal, moved(q, rows), k, v)
+    return moved(out, -rows), moved(lse, -rows, NOTHING)
+
+
+def differentiate_moved(
+    differentiate: Callable, queries: Sequence[Array], k: Array, v: Array, causal: bool, rows: Index
+) -> Arrays:
+    """(dq_MTH, dk_LSH, dv_LSH) likewise, from (q, log-sum-exp, out, dout)."""
+    q, lse, out, dout = (moved(x, rows) for x in queries)
+    dq, dk, dv = differentiate(causal, q, k, v, lse, out, dout)
+    return moved(dq, -rows), dk, dv
+
+
 def causal_passes(name: str, attend: Callable, differentiate: Callable) -> tuple[Callable, Callable]:
     """(forward, backward) of the kernel `name`, from its library's attend(causal, q_MTH, k_LSH, v_LSH) ->
     (out_MTH, log-sum-exp_MT) and differentiate(causal, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH) ->
@@ -87,11 +103,7 @@ def causal_passes(name: str, attend: Callable, differentiate: Callable) -> tuple
 
     def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile) -> Arrays:
         def compute(band: MaskBlock, masked: bool, q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-            def run(causal: bool, rows: Index) -> tuple[Array, Array]:
-                out, lse = attend(causal, moved(q, rows), k, v)
-                return moved(out, -rows), moved(lse, -rows, NOTHING)
-
-            return by_diagonal(name, band, masked, run)
+            return by_diagonal(name, band, masked, partial(attend_moved, attend, q, k, v))
 
         for group in without_prefix(bands):
             state = rectangles.forward([fold(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, group, compute)
@@ -115,12 +127,7 @@ def causal_passes(name: str, attend: Callable, differentiate: Callable) -> tuple
         def compute(band: MaskBlock, masked: bool, *arrays: Array) -> Arrays:
             *own, k, v = arrays
 
-            def run(causal: bool, rows: Index) -> Arrays:
-                q, lse, out, dout = (moved(x, rows) for x in own)
-                dq, dk, dv = differentiate(causal, q, k, v, lse, out, dout)
-                return moved(dq, -rows), dk, dv
-
-            return by_diagonal(name, band, masked, run)
+            return by_diagonal(name, band, masked, partial(differentiate_moved, differentiate, own, k, v))
 
         dq, dk, dv = rectangles.backward(queries, [fold(k_BKSH), fold(v_BKSH)], dq_BNTH, bands, compute)
         return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)
