@@ -126,7 +126,7 @@ def splash_rows(machine: str, device: Any, heads: str, tile: Tile) -> Iterator[R
 
 
 def pallas_rows(machine: str, device: Any, heads: str, group: int, tile: Tile) -> Iterator[Row]:
-    from stripectl.kernels.pallas_tpu import lines
+    from stripectl.kernels.pallas_tpu import grid
 
     sizes, width = sizes_of(heads), DTYPE_BYTES[DTYPE]
     known = {name: ((1, *shape), kind) for name, (shape, kind) in arrays(group, sizes).items()}
@@ -136,7 +136,7 @@ def pallas_rows(machine: str, device: Any, heads: str, group: int, tile: Tile) -
             if passes == "forward"
             else pallas_memory.backward_bytes(tile, sizes, group, width, ROWS)
         )
-        lines.VMEM_BYTES = blocks + SLACK_BYTES
+        grid.VMEM_BYTES = blocks + SLACK_BYTES
         found = needed_mib(device, function, [known[name] for name in names.split()], {})
         yield Row(machine, "pallas_tpu", passes, passes, heads, group, str(tile), blocks / 2**20, found)
 

@@ -10,6 +10,7 @@ import numpy as np
 from stripectl.core.kernel import kernels
 from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.plan import Plan
+from stripectl.core.scopes import ATTENTION
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_entries import CostEntry, entries_of, shapes_of
@@ -19,7 +20,6 @@ from stripectl.costs.datasheet import datasheet_cost_model, with_links
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import ITEM_BYTES
-from stripectl.hlo.schedule import ATTENTION
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostDisagreement, CostOrigin, CostSource
 from stripectl.simulate.simulation import simulate

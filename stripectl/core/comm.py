@@ -4,10 +4,11 @@
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 Array = Any  # a JAX array or, in a simulation, a shape and the time at which it is ready
 Index = Any  # an int, a tracer or, in a simulation, a vector over devices
+Tree = TypeVar("Tree")  # a pytree of arrays
 HEADS, ROWS, ELEMENTS = 1, 2, 3  # dimensions of (batch, heads, rows, head_dim)
 
 
@@ -25,36 +26,36 @@ class Comm(Protocol):
     def index(self, axis: str) -> Index: ...
 
     def shift(
-        self, x: Array, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None
-    ) -> Array:
+        self, x: Tree, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None
+    ) -> Tree:
         """Send x to the device `by` places further round the ring and receive from the device as many places before.
         With `senders`, the other devices send nothing, and a device that receives nothing gets zeros."""
         ...
 
-    def all_gather(self, x: Array, axis: str, what: str = "", join: int | None = None) -> Array:
+    def all_gather(self, x: Tree, axis: str, what: str = "", join: int | None = None) -> Tree:
         """The x of every device, stacked along a new leading dimension, or concatenated along the dimension `join`."""
         ...
 
-    def all_to_all(self, x: Array, axis: str, what: str = "", *, split: int, join: int) -> Array:
+    def all_to_all(self, x: Tree, axis: str, what: str = "", *, split: int, join: int) -> Tree:
         """Cut x along the dimension `split`, one part per device; concatenate the received parts along `join`."""
         ...
 
-    def reduce_scatter(self, x: Array, axis: str, what: str = "", *, split: int) -> Array:
+    def reduce_scatter(self, x: Tree, axis: str, what: str = "", *, split: int) -> Tree:
         """The sum over devices, cut along a dimension: each device keeps its own part."""
         ...
 
-    def reduce(self, x: Array, axis: str, what: str = "", *, by: Literal["sum", "max"]) -> Array:
+    def reduce(self, x: Tree, axis: str, what: str = "", *, by: Literal["sum", "max"]) -> Tree:
         """The sum or the maximum over devices, on all of them."""
         ...
 
-    def select(self, stacked: Array, index: Index) -> Array:
+    def select(self, stacked: Tree, index: Index) -> Tree:
         """One block of a stack."""
         ...
 
-    def where(self, condition: Index, x: Array, y: Array) -> Array:
+    def where(self, condition: Index, x: Tree, y: Tree) -> Tree:
         """x on the devices for which the condition holds, y on the others."""
         ...
 
-    def loop(self, first: int, last: int, body: Callable[[Index, Array], Array], state: Array) -> Array:
+    def loop(self, first: int, last: int, body: Callable[[Index, Tree], Tree], state: Tree) -> Tree:
         """`state = body(i, state)` for i in [first, last), rolled or unrolled by the plan."""
         ...

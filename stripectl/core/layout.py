@@ -8,7 +8,7 @@ boundary or dead is arithmetic on them. This arithmetic works on ints, NumPy arr
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,6 +52,9 @@ class MaskBlock(NamedTuple):
     high: Index
     limits: tuple[Any, Any] | None = None
     aligned: int = 1
+
+
+Bands = Sequence[MaskBlock]  # of a pair of shards
 
 
 class Tile(NamedTuple):

@@ -14,10 +14,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.comm import HEADS, ROWS
-from stripectl.core.layout import WHOLE, Documents, MaskBlock, Tile
+from stripectl.core.layout import WHOLE, Documents, Index, MaskBlock, Tile
 from stripectl.core.sequence_sharding import SequenceSharding
 from stripectl.execute.derivatives import first_order_only, with_backward
+
+KeysValues = tuple[jax.Array, ...]  # keys, values, and the gates of a recurrence
+State = Any  # of queries: (out, maximum, sum) in float32, for linear attention (out, the state before the shard, ...)
 
 
 class Saved(NamedTuple):
@@ -41,7 +45,7 @@ def document_lookup(starts_BD: jax.Array, seq_len: int) -> Documents:
     """The lookup of documents by position, for every sequence of the batch."""
     edges_BD = jnp.pad(starts_BD, ((0, 0), (0, 1)), constant_values=seq_len)
 
-    def find(positions_T):
+    def find(positions_T: jax.Array) -> tuple[jax.Array, jax.Array]:
         index_BT = jax.vmap(lambda edges: jnp.searchsorted(edges, positions_T, side="right"))(edges_BD)
         first, end = (jnp.take_along_axis(edges_BD, index_BT + past, axis=1) for past in (-1, 0))
         return first, end
@@ -61,7 +65,7 @@ class JaxAttend:
 
     gates = 0  # arrays behind keys and values
 
-    def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
+    def bands(self, me: Index, src: Index, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
         seq_len = self.sharding.rows * self.sharding.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)
         if self.sharding.shards == 1 and self.sharding.query_rows < self.sharding.rows:
@@ -71,133 +75,137 @@ class JaxAttend:
     def rounds(self, by: int = 1) -> int:
         return self.sharding.rounds(by)
 
-    def rates(self, kv) -> tuple:
+    def rates(self, kv: KeysValues) -> tuple:
         """The kernel's additional arguments for these keys and values."""
         return ()
 
-    def computed(self, compute: Callable, kv) -> Any:
+    def computed(self, compute: Callable, kv: KeysValues) -> Any:
         """The result of compute(*additional), with the kernel's additional arguments."""
         return compute(*self.rates(kv))
 
-    def with_features(self, q, kv):
+    def with_features(self, q: jax.Array, kv: KeysValues) -> tuple[jax.Array, KeysValues]:
         """Queries and keys after the feature map."""
         return q, kv
 
-    def in_runs(self, q, kv):
+    def in_runs(self, q: jax.Array, kv: KeysValues) -> tuple[jax.Array, KeysValues]:
         """Queries and keys as the scheme takes them."""
         return q, kv
 
-    def from_runs(self, out):
+    def from_runs(self, out: jax.Array) -> jax.Array:
         """The output of `in_runs`, as queries were given."""
         return out
 
-    def empty(self, q) -> Any:
+    def empty(self, q: jax.Array) -> Any:
         sums = jnp.zeros_like(q, jnp.float32, q.shape[:3])
         return self.empty_output(q), jnp.full_like(sums, self.kernel.EMPTY), sums
 
-    def empty_output(self, q):
+    def empty_output(self, q: jax.Array) -> jax.Array:
         """An output of zeros."""
         return jnp.zeros_like(q, jnp.float32, (*q.shape[:3], self.value_dim or q.shape[3]))
 
-    def query(self, q):
+    def query(self, q: jax.Array) -> jax.Array:
         return q.astype(jnp.float32)
 
-    def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
-        with jax.named_scope("attend_forward"):
+    def __call__(
+        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: tuple[int, int] = WHOLE
+    ) -> State:
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return attend_pair(
                 replace(self, starts_BD=None), part, self.starts_BD, q, self.requests_of(q, kv, me), me, src, into
             )
 
-    def requests_of(self, q, kv, me):
+    def requests_of(self, q: jax.Array, kv: KeysValues, me: Index) -> KeysValues:
         """The requests of kv whose queries belong to shard `me`, where requests are sharded."""
         requests = q.shape[0]
         if requests == kv[0].shape[0]:
             return kv
         return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, me * requests, requests), kv)
 
-    def partial(self, q, state):
+    def partial(self, q: jax.Array, state: State) -> tuple[jax.Array, jax.Array]:
         out, lse = self.finish(state)
         return out.astype(q.dtype), lse
 
-    def merge(self, state, partial):
+    def merge(self, state: State, partial: tuple[jax.Array, jax.Array]) -> State:
         """The meaning of a state does not depend on its maximum, so the maximum is a constant here."""
         (out, before, total), (found, lse) = state, partial
         before, after = lax.stop_gradient((before, jnp.maximum(before, lse)))
         decay, weight = jnp.exp(before - after), jnp.exp(lse - after)
         return out * decay[..., None] + found * weight[..., None], after, total * decay + weight
 
-    def split(self, kv, parts: int) -> list[Any]:
-        def cut(x, i: int):
+    def split(self, kv: Any, parts: int) -> list[Any]:
+        def cut(x: jax.Array, i: int) -> jax.Array:
             size = x.shape[ROWS] // parts
             return lax.slice_in_dim(x, i * size, (i + 1) * size, axis=ROWS)
 
         return [jax.tree.map(partial(cut, i=i), kv) for i in range(parts)]
 
-    def join(self, parts: Sequence[Any]):
+    def join(self, parts: Sequence[Any]) -> Any:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=ROWS), *parts)
 
-    def backward(self, saved: Saved, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
+    def backward(
+        self, saved: Saved, kv: KeysValues, me: Index, src: Index, *, into: jax.Array, part: tuple[int, int] = WHOLE
+    ) -> tuple[jax.Array, KeysValues]:
         q, dout, lse, delta = saved
         bands = self.bands(me, src, part)
 
-        def compute(*besides):
+        def compute(*besides: Any) -> tuple[jax.Array, ...]:
             return self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], *besides)
 
-        with jax.named_scope("attend_backward"):
+        with jax.named_scope(scopes.ATTEND_BACKWARD):
             dq, dk, dv = self.computed(compute, kv)
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved) -> Any:
         return jnp.zeros_like(saved.q_BNTH, jnp.float32)
 
-    def add(self, a, b):
+    def add(self, a: Any, b: Any) -> Any:
         return jax.tree.map(jnp.add, a, b)
 
-    def scores(self, q, k, me, src):
-        def compute(starts, q, k, me, src):
+    def scores(self, q: jax.Array, k: jax.Array, me: Index, src: Index) -> jax.Array:
+        def compute(starts: jax.Array | None, q: jax.Array, k: jax.Array, me: Index, src: Index) -> jax.Array:
             return self.kernel.scores(q, k, replace(self, starts_BD=starts).bands(me, src))
 
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return recompute_in_backward(compute)(self.starts_BD, q, k, me, src)
 
-    def weights(self, q, scores):
+    def weights(self, q: jax.Array, scores: Sequence[jax.Array]) -> tuple[list[jax.Array], State]:
         found, most, total = self.kernel.weights(scores)
         return found, (self.empty_output(q), most, total)
 
-    def weigh(self, weights, v, me, src, *, into):
-        def compute(starts, weights, v, me, src):
+    def weigh(self, weights: jax.Array, v: jax.Array, me: Index, src: Index, *, into: State) -> State:
+        def compute(starts: jax.Array | None, weights: jax.Array, v: jax.Array, me: Index, src: Index) -> jax.Array:
             return self.kernel.weigh(weights, v, replace(self, starts_BD=starts).bands(me, src))
 
         out, most, total = into
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return out + recompute_in_backward(compute)(self.starts_BD, weights, v, me, src), most, total
 
-    def maximum(self, state):
+    def maximum(self, state: State) -> jax.Array:
         return state[1]
 
-    def rescale(self, state, maximum):
+    def rescale(self, state: State, maximum: jax.Array) -> tuple[jax.Array, jax.Array]:
         out, own, total = state
         decay = jnp.exp(own - maximum)
         return out * decay[..., None], total * decay
 
-    def from_sum(self, summed, maximum):
+    def from_sum(self, summed: tuple[jax.Array, jax.Array], maximum: jax.Array) -> State:
         return summed[0], maximum, summed[1]
 
-    def rotate_rows(self, x, parts: int, places):
+    def rotate_rows(self, x: Any, parts: int, places: Index) -> Any:
         return jax.tree.map(lambda leaf: jnp.roll(leaf, places * (leaf.shape[ROWS] // parts), axis=ROWS), x)
 
-    def repeat_kv_heads(self, kv, heads: int):
+    def repeat_kv_heads(self, kv: KeysValues, heads: int) -> KeysValues:
         return jax.tree.map(lambda x: jnp.repeat(x, max(1, heads // x.shape[HEADS]), axis=HEADS), kv)
 
-    def take_heads(self, x, index, parts: int):
+    def take_heads(self, x: jax.Array, index: Index, parts: int) -> jax.Array:
         size = x.shape[HEADS] // parts
         return lax.dynamic_slice_in_dim(x, index * size, size, axis=HEADS)
 
-    def scatter_heads(self, x, index, parts: int):
+    def scatter_heads(self, x: jax.Array, index: Index, parts: int) -> jax.Array:
         zeros = jnp.zeros_like(x, shape=(x.shape[0], x.shape[HEADS] * parts, *x.shape[ROWS:]))
         return lax.dynamic_update_slice_in_dim(zeros, x, index * x.shape[HEADS], axis=HEADS)
 
-    def finish(self, state):
+    def finish(self, state: State) -> tuple[jax.Array, Any]:
         """(out, log-sum-exp) in float32; queries without keys give 0 and the log of an empty sum."""
         out, maximum, total = state
         total = jnp.where(total > 0, total, 1)
@@ -216,22 +224,40 @@ def recompute_in_backward(function: Callable) -> Callable:
     return opaque
 
 
-def _attend_pair(attend: JaxAttend, part, starts, q, kv, me, src, state):
+def _attend_pair(
+    attend: JaxAttend,
+    part: tuple[Index, int],
+    starts: jax.Array | None,
+    q: jax.Array,
+    kv: KeysValues,
+    me: Index,
+    src: Index,
+    state: State,
+) -> State:
     bands = replace(attend, starts_BD=starts).bands(me, src, part)
     q = q.astype(kv[0].dtype)
     return attend.kernel.forward(q, *kv, state, bands, attend.tiles["forward"], *attend.rates(kv))
 
 
-def _attend_pair_forward(attend, part, starts, q, kv, me, src, state):
+def _attend_pair_forward(
+    attend: JaxAttend,
+    part: tuple[Index, int],
+    starts: jax.Array | None,
+    q: jax.Array,
+    kv: KeysValues,
+    me: Index,
+    src: Index,
+    state: State,
+) -> tuple[State, tuple]:
     after: Any = attend_pair(attend, part, starts, q, kv, me, src, state)
     return after, (starts, q, kv, me, src, state[1], after[1])
 
 
-def _attend_pair_backward(attend, part, residuals, cotangents):
+def _attend_pair_backward(attend: JaxAttend, part: tuple[Index, int], residuals: tuple, cotangents: State) -> tuple:
     return None, *first_order_only(partial(_pair_gradients, attend, part))(residuals, cotangents)
 
 
-def _pair_gradients(attend, part, residuals, cotangents):
+def _pair_gradients(attend: JaxAttend, part: tuple[Index, int], residuals: tuple, cotangents: State) -> tuple:
     """The gradients of a state. Its meaning does not depend on its maximum, so the maximum is a constant here: the
     pair's gradients are attention's, with the maximum as the log-sum-exp and minus dsum as delta."""
     starts, q, kv, me, src, before, after = residuals

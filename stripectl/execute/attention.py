@@ -12,7 +12,7 @@ from stripectl.core.plan import HEAD_AXES, STATES, Plan
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
-from stripectl.execute.attend import JaxAttend, Saved
+from stripectl.execute.attend import JaxAttend, KeysValues, Saved
 from stripectl.execute.comm import JaxComm
 from stripectl.execute.derivatives import first_order_only, with_backward
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
@@ -29,9 +29,10 @@ def scheme_on_shard(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: boo
     meets = sharded_forward(scheme, attend, comm)
 
     @own_settings
-    def attention(q, *others):
-        *others, starts = (*others, None)[: attend.gates + 3]
-        q, kv = attend.in_runs(*attend.with_features(q, tuple(others)))
+    def attention(q: jax.Array, *others: jax.Array) -> jax.Array:
+        count = 2 + attend.gates
+        kv, (starts, *_) = others[:count], (*others[count:], None)
+        q, kv = attend.in_runs(*attend.with_features(q, kv))
         if layer and scheme.row_axes:
             return attend.from_runs(meets(q, kv, starts))
         own = replace(attend, starts_BD=starts)
@@ -44,7 +45,7 @@ def scheme_on_shard(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: boo
 def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callable:
     """(q, kv, starts) -> out on one shard, where shards exchange data."""
 
-    def forward(q, kv, starts):
+    def forward(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
         own = replace(attend, starts_BD=starts)
         out, residual = own.finish(scheme.forward(q, kv, own, comm))
         return out.astype(q.dtype), residual
@@ -53,21 +54,21 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
         return lambda *arrays: forward(*arrays)[0]
     written = scheme.backward
 
-    def meets(q, kv, starts):
+    def meets(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> jax.Array:
         return forward(q, kv, starts)[0]
 
-    def save(q, kv, starts):
+    def save(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> tuple[jax.Array, tuple]:
         out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, kv, starts))
         return out, (q, kv, starts, out, residual)
 
-    def gradients(residuals, dout):
+    def gradients(residuals: tuple, dout: jax.Array) -> tuple[jax.Array, KeysValues]:
         q, kv, starts, out, residual = residuals
         delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
         own = replace(attend, starts_BD=starts)
         dq, dkv = written(Saved(q, dout, residual, delta), kv, own, comm)
         return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
 
-    def backward(residuals, dout):
+    def backward(residuals: tuple, dout: jax.Array) -> tuple:
         return *first_order_only(gradients)(residuals, dout), None
 
     return with_backward(meets, save, backward)

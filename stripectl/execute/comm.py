@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core import scopes
+from stripectl.core.comm import Index, Tree
 from stripectl.core.plan import Plan
 
 REDUCTIONS = {"sum": lax.psum, "max": lax.pmax}
@@ -31,59 +33,61 @@ class JaxComm:
     def size(self, axis: str) -> int:
         return self.plan.size(axis)
 
-    def index(self, axis: str):
+    def index(self, axis: str) -> Index:
         return lax.axis_index(axis) if self.size(axis) > 1 else 0
 
     def scope(self, name: str, what: str) -> AbstractContextManager:
-        return jax.named_scope(f"{name}_{what}_{next(self.calls)}")
+        return jax.named_scope(scopes.transfer_scope(name, what, next(self.calls)))
 
-    def shift(self, x, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None):
+    def shift(
+        self, x: Tree, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None
+    ) -> Tree:
         size = self.size(axis)
         if by % size == 0:
             return x
         ring = [(i, (i + by) % size) for i in range(size) if senders is None or senders(i)]
-        with self.scope("shift", what):
+        with self.scope(scopes.SHIFT, what):
             return jax.tree.map(lambda leaf: lax.ppermute(leaf, axis, ring), x)
 
-    def all_gather(self, x, axis: str, what: str = "", join: int | None = None):
+    def all_gather(self, x: Tree, axis: str, what: str = "", join: int | None = None) -> Tree:
         if self.size(axis) == 1:
             return x if join is not None else jax.tree.map(lambda leaf: leaf[None], x)
         gather = partial(lax.all_gather, axis_name=axis, axis=join or 0, tiled=join is not None)
-        with self.scope("all_gather", what):
+        with self.scope(scopes.ALL_GATHER, what):
             return jax.tree.map(gather, x)
 
-    def all_to_all(self, x, axis: str, what: str = "", *, split: int, join: int):
+    def all_to_all(self, x: Tree, axis: str, what: str = "", *, split: int, join: int) -> Tree:
         if self.size(axis) == 1:
             return x
         exchange = partial(lax.all_to_all, axis_name=axis, split_axis=split, concat_axis=join, tiled=True)
-        with self.scope("all_to_all", what):
+        with self.scope(scopes.ALL_TO_ALL, what):
             return jax.tree.map(exchange, x)
 
-    def reduce_scatter(self, x, axis: str, what: str = "", *, split: int):
+    def reduce_scatter(self, x: Tree, axis: str, what: str = "", *, split: int) -> Tree:
         if self.size(axis) == 1:
             return x
         scatter = partial(lax.psum_scatter, axis_name=axis, scatter_dimension=split, tiled=True)
-        with self.scope("reduce_scatter", what):
+        with self.scope(scopes.REDUCE_SCATTER, what):
             return jax.tree.map(scatter, x)
 
-    def reduce(self, x, axis: str, what: str = "", *, by: Literal["sum", "max"]):
+    def reduce(self, x: Tree, axis: str, what: str = "", *, by: Literal["sum", "max"]) -> Tree:
         if self.size(axis) == 1:
             return x
-        with self.scope("reduce", what):
+        with self.scope(scopes.REDUCE, what):
             return jax.tree.map(lambda leaf: REDUCTIONS[by](leaf, axis), x)
 
-    def select(self, stacked, index):
+    def select(self, stacked: Tree, index: Index) -> Tree:
         return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked)
 
-    def where(self, condition, x, y):
+    def where(self, condition: Index, x: Tree, y: Tree) -> Tree:
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
 
-    def loop(self, first: int, last: int, body: Callable, state):
+    def loop(self, first: int, last: int, body: Callable[[Index, Tree], Tree], state: Tree) -> Tree:
         if first >= last:
             return state
         unroll = min(self.plan.unroll, last - first)
 
-        def apart(i, state):
+        def apart(i: Index, state: Tree) -> Tree:
             """A round that ends before the next begins, as in a rolled loop. Otherwise a TPU's compiler starts the hops
             of all rounds first, keeps all their data, and has too little compute left to hide some of them."""
             return lax.optimization_barrier(body(i, state))

@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 
+from stripectl.core import scopes
 from stripectl.core.kernel import FusedHop
-from stripectl.core.layout import WHOLE
-from stripectl.execute.attend import JaxAttend
+from stripectl.core.layout import WHOLE, Index
+from stripectl.execute.attend import JaxAttend, KeysValues, State
 from stripectl.execute.comm import JaxComm
 
 
@@ -38,13 +39,15 @@ def resolve_pending(tree: Any) -> Any:
 class FusedHopComm(JaxComm):
     waiting: list[PendingTransfer] = field(default_factory=list)
 
-    def shift(self, x, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None):
+    def shift(
+        self, x: Any, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None
+    ) -> Any:
         if by != 1 or self.size(axis) == 1 or senders:
             return super().shift(x, axis, what, by, senders)
         self.waiting.append(PendingTransfer(x, axis))
         return self.waiting[-1]
 
-    def loop(self, first: int, last: int, body: Callable, state):
+    def loop(self, first: int, last: int, body: Callable, state: Any) -> Any:
         return super().loop(first, last, lambda i, state: resolve_pending(body(i, state)), resolve_pending(state))
 
     def along(self, compute: Callable) -> Any:
@@ -65,17 +68,19 @@ class FusedHopComm(JaxComm):
 class FusedHopAttend(JaxAttend):
     comm: FusedHopComm = field(kw_only=True)
 
-    def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
+    def __call__(
+        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: tuple[int, int] = WHOLE
+    ) -> State:
         bands = self.bands(me, src, part)
 
-        def compute(hop: FusedHop | None):
+        def compute(hop: FusedHop | None) -> tuple:
             return self.kernel.forward(q.astype(kv[0].dtype), *kv, into, bands, self.tiles["forward"], hop)
 
-        with jax.named_scope("attend_forward"):
+        with jax.named_scope(scopes.ATTEND_FORWARD):
             return self.computed(compute, kv)
 
-    def computed(self, compute: Callable, kv) -> Any:
+    def computed(self, compute: Callable, kv: KeysValues) -> Any:
         return self.comm.along(compute)
 
-    def add(self, a: Any, b: Any):
+    def add(self, a: Any, b: Any) -> Any:
         return super().add(resolve_pending(a), resolve_pending(b))

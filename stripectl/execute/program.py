@@ -116,7 +116,7 @@ class PlanProgram:
         sharding = NamedSharding(self.mesh, PartitionSpec(self.specs[0][0]))
         return [jax.ShapeDtypeStruct((self.workload.batch, len(starts)), starts.dtype, sharding=sharding)]
 
-    def body(self, *arrays):
+    def body(self, *arrays: jax.Array) -> jax.Array | tuple[jax.Array, ...]:
         """One device's part of `shapes` and `own_shapes`: out, or (out, dq, dk, dv, gradients of gates if any)."""
         given, attend = len(self.shapes), plan_attention(self.plan, self.workload)
         starts = arrays[given:]
@@ -147,7 +147,7 @@ class PlanProgram:
     def random_inputs(self) -> list[jax.Array]:
         """Normal deviates, made where they lie; of a recurrence such keys and gates as it has."""
 
-        def draw():
+        def draw() -> list[jax.Array]:
             keys = jax.random.split(jax.random.key(0), len(self.shapes))
             normal = [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, self.shapes, strict=True)]
             return as_recurrence_has(self.workload.gated, normal, jnp)

@@ -1,9 +1,11 @@
 """Attention in float64, values and gradients: dense attention, and linear attention token by token. Every plan is
 compared with it; NumPy only, no tiles."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from stripectl.core.layout import Window
 from stripectl.core.linear_attention import FEATURES
@@ -25,7 +27,9 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
     return keep
 
 
-def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarray, ...]:
+def reference_attention(
+    workload: Workload, q: ArrayLike, k: ArrayLike, v: ArrayLike, *others: ArrayLike
+) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv, gradients of gates) of a workload's attention in float64, for positions in natural order.
     `others` are the gates of a recurrence, if any, and the cotangent of the output."""
     *gates, dout = others
@@ -43,7 +47,12 @@ def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarra
 
 
 def dense(
-    q_BNTH, k_BKSH, v_BKSH, dout_BNTH, window: Window, starts: np.ndarray | None = None
+    q_BNTH: ArrayLike,
+    k_BKSH: ArrayLike,
+    v_BKSH: ArrayLike,
+    dout_BNTH: ArrayLike,
+    window: Window,
+    starts: np.ndarray | None = None,
 ) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) in float64 for positions in natural order; whole score matrix in memory, head by head."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
@@ -64,7 +73,14 @@ def dense(
     return out, dq, dk, dv
 
 
-def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: bool = False) -> tuple[np.ndarray, ...]:
+def recurrent(
+    q_BNTH: ArrayLike,
+    k_BKTH: ArrayLike,
+    v_BKTH: ArrayLike,
+    dout_BNTH: ArrayLike,
+    rates_K: np.ndarray,
+    looks_on: bool = False,
+) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) of linear attention in float64, token by token: a state decays by exp(rate), adds k v^T, and is
     read by q; gradients by the recurrence backward in time. With `looks_on` every query reads the state of all keys."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKTH, v_BKTH, dout_BNTH))
@@ -91,7 +107,13 @@ def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: 
 
 
 def recurrence_by_token(
-    recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, dtype: Any = np.float64
+    recurrence: Recurrence,
+    q_BKTH: ArrayLike,
+    k_BKTH: ArrayLike,
+    v_BNTE: ArrayLike,
+    gates: Sequence[ArrayLike],
+    dout_BNTE: ArrayLike,
+    dtype: Any = np.float64,
 ) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv, gradients of the gates) of a recurrence token by token, from the formula of
     `stripectl.core.recurrence`; its gradients go backward in time from the states that were kept."""
@@ -111,15 +133,27 @@ def recurrence_by_token(
         added = errors[:, :, t] if write is None else write[:, :, t, None] * errors[:, :, t]
         states[t + 1] = faded + k[:, :, t, :, None] * added[:, :, None]
         out[:, :, t] = np.einsum("bnhe,bnh->bne", states[t + 1], q[:, :, t])
-    dq, dk, dv, dlog = (
-        np.empty_like(q),
-        np.empty_like(k),
-        np.empty_like(v),
-        np.empty_like(np.broadcast_to(kept, k.shape)),
-    )
+    dq, dk, dv, dlog, dwrite = recurrence_gradients(q, k, dout, kept, write, states, errors)
+    by_key = [x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dq, dk)]
+    of_gates = {LOG_GATE: dlog if kept.shape[3] > 1 else dlog.sum(3), WRITE: dwrite}
+    return (out, *by_key, dv, *(of_gates[name] for name in given))
+
+
+def recurrence_gradients(
+    q: np.ndarray,
+    k: np.ndarray,
+    dout: np.ndarray,
+    kept: np.ndarray,
+    write: np.ndarray | None,
+    states: np.ndarray,
+    errors: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """(dq, dk, dv, the gradients of the gate's logarithm and of the written shares), backward in time from the states
+    before every token and the changes that the delta rule made."""
+    dq, dk, dv, dlog = map(np.empty_like, (q, k, dout, np.broadcast_to(kept, k.shape)))
     dwrite = None if write is None else np.empty_like(write)
     given_state = np.zeros_like(states[0])
-    for t in reversed(range(tokens)):
+    for t in reversed(range(q.shape[2])):
         faded = kept[:, :, t, :, None] * states[t]
         dq[:, :, t] = np.einsum("bnhe,bne->bnh", states[t + 1], dout[:, :, t])
         given_state = given_state + q[:, :, t, :, None] * dout[:, :, t, None]
@@ -133,11 +167,9 @@ def recurrence_by_token(
             given_state = given_state - k[:, :, t, :, None] * dv[:, :, t, None]
         dlog[:, :, t] = np.einsum("bnhe,bnhe->bnh", given_state, faded)
         given_state = kept[:, :, t, :, None] * given_state
-    by_key = [x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dq, dk)]
-    of_gates = {LOG_GATE: dlog if kept.shape[3] > 1 else dlog.sum(3), WRITE: dwrite}
-    return (out, *by_key, dv, *(of_gates[name] for name in given))
+    return dq, dk, dv, dlog, dwrite
 
 
-def max_relative_error(value, reference) -> float:
+def max_relative_error(value: ArrayLike, reference: np.ndarray) -> float:
     """The largest difference divided by the largest reference value; NaN where the value holds a NaN."""
     return float(np.max(np.abs(np.asarray(value, np.float64) - reference)) / np.max(np.abs(reference)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from stripectl.core.scopes import HOP
 from stripectl.errors import StripectlError
 from stripectl.hlo.replica_groups import group_size
 
@@ -28,7 +29,6 @@ CONSTANT = re.compile(r"constant\((\d+)\)")
 CHAINED = 'chain_id="'
 CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
 SCOPE = re.compile(r'op_name="([^"]*)"')
-HOP = re.compile(r"stripectl_(forward|backward)_hop_([a-z]+)_(\d+)_of_(\d+)")  # the name of a Pallas kernel with a hop
 
 
 class KernelHop(NamedTuple):

@@ -1,7 +1,6 @@
 """Facts of a scheduled program other than its bytes: work scheduled during a collective, copies, and cycles of tiles.
 
-The scopes of `execute` and the kernels identify the kernel's loops (`attend_forward`, `tile_row`, `whole_tile`,
-`boundary_tile`), and the scopes of `decoder` the parts of a training step (`SECTIONS`). An instruction that the
+The scopes of `core.scopes` identify the kernel's loops and the parts of a training step. An instruction that the
 compiler adds has no scope and takes the scope of the loop around it.
 """
 
@@ -11,19 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stripectl.core.scopes import ATTEND, ATTENTION, KINDS_OF_TILES, SECTIONS
 from stripectl.hlo.async_ops import CONTAINERS, MATMULS, collectives_inside, spans
 from stripectl.hlo.module import Collective, Instruction, Module, located_collectives
 from stripectl.hlo.replica_groups import axis_of
 from stripectl.results.compiled_program import LoopCopies, ScheduledCollective
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-PARTS = {"whole_tile": "whole", "boundary_tile": "boundary", "tile_row": "row"}
 BRANCH = "branch"
-ATTENTION = "attention"
-SECTIONS = (ATTENTION, "projections", "feed_forward", "head", "embedding", "optimizer")
 SECTION = re.compile(rf"\b({'|'.join(SECTIONS)})\b")
 AGAIN = "rematted_computation"  # jax.checkpoint's name for a forward pass inside the backward pass
-PART = re.compile("|".join(PARTS))
+PART = re.compile("|".join(KINDS_OF_TILES))
 LARGE_BYTES = 2**20  # smaller copies are bookkeeping
 ALLOCATES = 'custom_call_target="AllocateBuffer"'  # a call without cost
 
@@ -42,7 +39,7 @@ def section_of(scope: str) -> str | None:
 def part_of(scope: str) -> str | None:
     """The innermost part of the kernel that contains a scope."""
     found = PART.findall(scope)
-    return PARTS[found[-1]] if found else None
+    return KINDS_OF_TILES[found[-1]] if found else None
 
 
 def computes(instruction: Instruction) -> bool:
@@ -50,7 +47,7 @@ def computes(instruction: Instruction) -> bool:
     if instruction.opcode == "fusion":
         return part_of(instruction.scope) in ("whole", "boundary")
     runs = instruction.opcode in ("while", "custom-call", "conditional") and ALLOCATES not in instruction.rest
-    return runs and "attend_" in instruction.scope
+    return runs and ATTEND in instruction.scope
 
 
 @dataclass(frozen=True)

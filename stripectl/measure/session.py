@@ -74,7 +74,7 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
     comm = JaxComm(Plan("ring", "contiguous", "xla", (("ring", len(devices)),)))
     spec = PartitionSpec("ring")
 
-    def pass_round(x):
+    def pass_round(x: jax.Array) -> jax.Array:
         return lax.fori_loop(0, hops, lambda _, x: comm.shift(x, "ring"), x)
 
     return jax.jit(jax.shard_map(pass_round, mesh=mesh, in_specs=spec, out_specs=spec)), NamedSharding(mesh, spec)
@@ -99,11 +99,12 @@ def block_programs(
     def bands(low: jax.Array, high: jax.Array) -> list:
         return [rectangle._replace(low=low, high=high)]
 
-    def forward(low, high, q, k, v, *state):
+    def forward(low: jax.Array, high: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        q, k, v, *state = arrays
         return module.forward(q, k, v, state, bands(low, high), tile, *rates)
 
-    def backward(low, high, q, k, v, dout, lse, delta, dq):
-        return module.backward(q, k, v, dout, lse, delta, dq, bands(low, high), tile, *rates)
+    def backward(low: jax.Array, high: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return module.backward(*arrays, bands(low, high), tile, *rates)
 
     rates = (jnp.zeros(1),) if kernels[kernel].family == "linear" else ()  # without a decay
 
@@ -132,13 +133,13 @@ def chunk_programs(
     arrays = as_recurrence_has(recurrence, made, jnp)
     state = jnp.zeros((groups, group, keys, values), jnp.float32)
 
-    def forward(q, k, v, *rest):
+    def forward(q: jax.Array, k: jax.Array, v: jax.Array, *rest: jax.Array) -> jax.Array:
         gates = rest[:-1]
         if block.band == "whole":
             return module.map_of(recurrence, k, v, gates, chunk)
         return module.outputs(recurrence, q, k, v, gates, state, chunk) if block.band == "causal" else state
 
-    def backward(q, k, v, *rest):
+    def backward(q: jax.Array, k: jax.Array, v: jax.Array, *rest: jax.Array) -> Any:
         *gates, dout = rest
         if block.band == "whole":
             return module.transposed_map_of(recurrence, q, k, dout, gates, chunk)

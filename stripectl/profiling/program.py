@@ -6,19 +6,18 @@ the same devices, none waiting for another. In a rolled loop each iteration is a
 """
 
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from stripectl.core.scopes import MOVED
 from stripectl.hlo.async_ops import CONTAINERS, MATMULS, Span, base, instructions_inside, operands, spans
 from stripectl.hlo.module import INSTRUCTION, Instruction, Module, sent_bytes_of
 from stripectl.hlo.replica_groups import axis_of, groups_of
 from stripectl.hlo.schedule import pass_of, works
 
 NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id")
-MOVED = re.compile(r"\b(?:shift|all_gather)_([a-z]+)_\d+")
 
 
 class Site(NamedTuple):

@@ -8,7 +8,7 @@ change nothing. A truncated line does not parse and is ignored.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class MeasurementIndex:
     def _place(self, m: Measurement) -> dict[str, Measurement]:
         return self.places.setdefault(self.by(m), {})
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Measurement]:
         return (m for place in self.places.values() for m in place.values())
 
 

@@ -7,7 +7,7 @@ window leaves unread.
 """
 
 from stripectl.core.attend import RowsAttend
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 
 
@@ -20,7 +20,7 @@ def forward(q: Array, kv: Array, attend: RowsAttend, comm: Comm) -> Array:
         everything = arriving
         arriving = following and comm.all_gather(following, "ring", "kv")
 
-        def round(hop, state, i=i, everything=everything):
+        def round(hop: Index, state: Array, i: int = i, everything: Array = everything) -> Array:
             src = (me - hop) % shards
             return attend(q, comm.select(everything, src), me, src, into=state, part=(i, comm.parts))
 

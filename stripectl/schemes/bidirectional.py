@@ -6,23 +6,30 @@ Where a sliding window ends the ring for keys that travel forward, keys that tra
 way round, so this scheme is then a plain ring.
 """
 
+from collections.abc import Mapping
+
 from stripectl.core.attend import RowsAttend
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
+from stripectl.core.workload import Workload
 from stripectl.schemes import ring
-from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
+from stripectl.schemes.ring import Move, mover, ring_rounds, ring_rounds_backward
 
 WAYS = (1, -1)
 
 
-def both(comm: Comm):
+def both(comm: Comm) -> Move:
     """How keys travel: each half in its own direction."""
     ways = [mover(comm, "ring", by) for by in WAYS]
-    return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
+
+    def move(halves: Array, what: str, places: int = 1) -> Array:
+        return tuple(way(x, what, places) for way, x in zip(ways, halves, strict=True))
+
+    return move
 
 
-def one_way(attend: RowsAttend):
+def one_way(attend: RowsAttend) -> bool:
     return attend.rounds(1) < attend.rounds(-1)
 
 
@@ -31,7 +38,7 @@ def forward(q: Array, kv: Array, attend: RowsAttend, comm: Comm) -> Array:
         return ring.forward(q, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")
 
-    def meet(hop, halves, state):
+    def meet(hop: Index, halves: tuple[Array, Array], state: Array) -> Array:
         for i, (by, half) in enumerate(zip(WAYS, halves, strict=True)):
             state = attend(q, half, me, (me - by * hop) % shards, into=state, part=(i, len(WAYS)))
         return state
@@ -44,8 +51,8 @@ def backward(saved: Array, kv: Array, attend: RowsAttend, comm: Comm) -> tuple[A
         return ring.backward(saved, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")
 
-    def meet(hop, halves, dq):
-        found = []
+    def meet(hop: Index, halves: tuple[Array, Array], dq: Array) -> tuple[Array, tuple[Array, ...]]:
+        found = list[Array]()
         for i, (by, half) in enumerate(zip(WAYS, halves, strict=True)):
             dq, part = attend.backward(saved, half, me, (me - by * hop) % shards, into=dq, part=(i, len(WAYS)))
             found.append(part)
@@ -56,7 +63,7 @@ def backward(saved: Array, kv: Array, attend: RowsAttend, comm: Comm) -> tuple[A
     return dq, attend.join(found)
 
 
-def why_unsupported(workload, mesh):
+def why_unsupported(workload: Workload, mesh: Mapping[str, int]) -> Reason | None:
     shards = mesh.get("ring", 1)
     rows = workload.seq_len // shards
     hint = f"Try --seqlen {(rows + 1) * shards}."

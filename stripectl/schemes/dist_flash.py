@@ -8,22 +8,27 @@ step some devices send keys and the others queries; both are counted, because a 
 skips the steps that it does not reach.
 """
 
+from collections.abc import Iterator, Mapping
+
 from stripectl.core.attend import PartialAttend
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
+from stripectl.core.workload import Workload
 
 
-def steps(attend: PartialAttend, comm: Comm, kv, queries):
+def steps(
+    attend: PartialAttend, comm: Comm, kv: Array, queries: Array
+) -> Iterator[tuple[int, bool, Index, Array, Index, Array, Index]]:
     """Each step as (step, whether any device helps, whether this device helps, the queries it computes, their shard,
     the keys, their shard)."""
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
     last = min(shards // 2, rounds - 1)
 
-    def helped(step):
+    def helped(step: int) -> bool:
         return shards / 2 < shards - step < rounds
 
-    def fetch(step):
+    def fetch(step: int) -> tuple[Array, Array]:
         kvs = comm.shift(kv, "ring", "kv", by=step, senders=lambda i: i + step < shards)
         if not helped(step):
             return kvs, queries
@@ -73,7 +78,7 @@ def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tupl
     return dq, dkv
 
 
-def why_unsupported(workload, mesh):
+def why_unsupported(workload: Workload, mesh: Mapping[str, int]) -> Reason | None:
     if workload.window.right == 0:
         return None
     return Reason.unsupported(

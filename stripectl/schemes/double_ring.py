@@ -8,25 +8,27 @@ reach, and the hops of the last circle likewise. With an axis `ulysses`, all-to-
 queries, keys and values: the paper's 2D attention.
 """
 
+from collections.abc import Callable
+
 from stripectl.core.attend import Attend
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ulysses
-from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
+from stripectl.schemes.ring import Meet, mover, ring_rounds, ring_rounds_backward
 
 
-def places(comm: Comm):
+def places(comm: Comm) -> tuple[Index, Callable[[Index, Index], Index]]:
     """(this shard, source(turn, hop): the shard whose keys are here at that time)."""
     outers, inners = comm.size("outer"), comm.size("inner")
     outer, inner = comm.index("outer"), comm.index("inner")
 
-    def source(turn, hop):
+    def source(turn: Index, hop: Index) -> Index:
         return (outer - turn) % outers * inners + (inner - hop) % inners
 
     return outer * inners + inner, source
 
 
-def circles(attend: Attend, comm: Comm):
+def circles(attend: Attend, comm: Comm) -> tuple[int, int, int]:
     """(number of circles, rounds per circle, rounds of the last circle). Turn t and hop h bring keys from t inner + h
     places before, or, where the inner ring has wrapped round, from (t - 1) inner + h."""
     reach, inners = attend.rounds(), comm.size("inner")
@@ -37,9 +39,9 @@ def circles(attend: Attend, comm: Comm):
 def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
-    def circle(rounds):
-        def turned(turn, kv, state):
-            def meet(hop, kv, state):
+    def circle(rounds: int) -> Callable[[Index, Array, Array], Array]:
+        def turned(turn: Index, kv: Array, state: Array) -> Array:
+            def meet(hop: Index, kv: Array, state: Array) -> Array:
                 return attend(q, kv, me, source(turn, hop), into=state)
 
             return ring_rounds(comm, rounds, mover(comm, "inner"), meet, kv, state)
@@ -52,9 +54,9 @@ def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
 def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
-    def circle(rounds):
-        def turned(turn, kv, dq):
-            def meet(hop, kv, dq):
+    def circle(rounds: int) -> Meet:
+        def turned(turn: Index, kv: Array, dq: Array) -> tuple[Array, Array]:
+            def meet(hop: Index, kv: Array, dq: Array) -> tuple[Array, Array]:
                 return attend.backward(saved, kv, me, source(turn, hop), into=dq)
 
             return ring_rounds_backward(comm, rounds, mover(comm, "inner"), meet, attend.add, kv, dq)

@@ -28,13 +28,13 @@ def nothing(part: tuple[Index, int], made: Array) -> Array:
 def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made: Array) -> tuple[Array, Array]:
     """An exchange in N-1 hops, with one part of the work during each."""
     shards = comm.size("ring")
-    senders = None if attend.sees_future else lambda i: 0 <= i + by < shards
+    senders: Callable[[int], bool] | None = None if attend.sees_future else lambda i: 0 <= i + by < shards
 
-    def hop(index, sent, made):
+    def hop(index: Index, sent: Array, made: Array) -> tuple[Array, Array]:
         arriving = comm.shift(sent, "ring", "state", by=by, senders=senders)
         return arriving, work((index, shards - 1), made)
 
-    def round(index, carried):
+    def round(index: Index, carried: tuple[Array, Array]) -> tuple[Array, Array]:
         arriving, made = hop(index, *carried)
         return attend.advance_state(arriving, own), made
 
@@ -46,7 +46,7 @@ def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm, exchange: Exc
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
 
-    def local(part, state):
+    def local(part: tuple[Index, int], state: Array) -> Array:
         return attend.local_part(q, kv, me, part, into=state)
 
     before, state = exchange(attend.map_of(kv), attend, comm, 1, local, attend.empty(q))
@@ -60,7 +60,7 @@ def backward(
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
 
-    def local(part, dq):
+    def local(part: tuple[Index, int], dq: Array) -> Array:
         return attend.local_part_backward(saved, kv, me, part, into=dq)
 
     before = attend.saved_state(saved)

@@ -7,6 +7,7 @@ crosses 2^r links, so all rounds together cross as many links as a chain does, e
 joins all devices, a round is one hop. The backward pass scans the transposed maps in the other direction.
 """
 
+from collections.abc import Mapping
 from functools import partial
 
 from stripectl.core.attend import LinearAttend
@@ -14,6 +15,7 @@ from stripectl.core.comm import Array, Comm
 from stripectl.core.layout import WHOLE
 from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
+from stripectl.core.workload import Workload
 from stripectl.schemes.lasp import Work, backward, forward
 
 
@@ -21,7 +23,7 @@ def scan(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made
     """An exchange in ceil(log2 N) rounds (`lasp.Exchange`)."""
     shards, places, known = comm.size("ring"), 1, None  # `known` is the map of the `places` - 1 shards before this one
 
-    def shift(x, what):
+    def shift(x: Array, what: str) -> Array:
         return comm.shift(x, "ring", what, by=by * places, senders=lambda i: 0 <= i + by * places < shards)
 
     while 2 * places < shards:
@@ -34,7 +36,7 @@ def scan(own: Array, attend: LinearAttend, comm: Comm, by: int, work: Work, made
     return state, work(WHOLE, made)
 
 
-def why_unsupported(workload, mesh):
+def why_unsupported(workload: Workload, mesh: Mapping[str, int]) -> Reason | None:
     if workload.window.sees_future:
         return Reason.unsupported(
             "linear_scan sends the state of earlier shards only", "Try --mask causal, or --scheme lasp."

@@ -18,7 +18,7 @@ class PassQAttend(PartialAttend, RowsAttend, Protocol):
 
 def forward(q: Array, kv: Array, attend: PassQAttend, comm: Comm) -> Array:
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
-    found, guest = [], q
+    found, guest = list[Array](), q
     for hop in range(rounds):
         here = guest
         guest = comm.shift(here, "ring", "q", by=-1) if hop < rounds - 1 else here

@@ -9,21 +9,39 @@ Packed documents do not end a ring early: their boundaries differ between batche
 window on the zigzag layout does not either, because its shards hold both ends of the sequence.
 """
 
+from collections.abc import Callable
+
 from stripectl.core.attend import Attend
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 
-
-def mover(comm: Comm, axis: str, by: int = 1):
-    """How keys travel: move(x, what, by) sends to the next device of a ring, or with by = -1 to the previous one."""
-    return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
+Move = Callable[..., Array]  # move(x, what, by) sends to the next device of a ring, or with by = -1 to the previous one
+Meet = Callable[[Index, Array, Array], tuple[Array, Array]]  # (hop, kv, dq) -> (dq, contribution to dkv)
 
 
-def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
+def mover(comm: Comm, axis: str, by: int = 1) -> Move:
+    """How keys travel along an axis."""
+
+    def move(x: Array, what: str, places: int = 1) -> Array:
+        return comm.shift(x, axis, what, by=by * places)
+
+    return move
+
+
+def ring_rounds(
+    comm: Comm,
+    rounds: int,
+    move: Move,
+    meet: Callable[[Index, Array, Array], Array],
+    kv: Array,
+    state: Array,
+    *,
+    last: Callable[[Index, Array, Array], Array] | None = None,
+) -> Array:
     """The state after `meet(hop, kv, state)` in every round, on the arrays that `move` brings; `last` replaces `meet`
     in the last round."""
 
-    def round(hop, carry):
+    def round(hop: Index, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         kv, state = carry
         return move(kv, "kv"), meet(hop, kv, state)
 
@@ -31,16 +49,26 @@ def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
     return (last or meet)(rounds - 1, kv, state)
 
 
-def ring_rounds_backward(comm: Comm, rounds, move, meet, add, kv, dq, *, last=None):
+def ring_rounds_backward(
+    comm: Comm,
+    rounds: int,
+    move: Move,
+    meet: Meet,
+    add: Callable[[Array, Array], Array],
+    kv: Array,
+    dq: Array,
+    *,
+    last: Meet | None = None,
+) -> tuple[Array, Array]:
     """(dq, dkv), dkv on the device of kv, from (dq, contribution to dkv) = `meet(hop, kv, dq)` in every round; `last`
     replaces `meet` in the last round."""
 
-    def later(meet, hop, kv, dq, dkv):
+    def later(meet: Meet, hop: Index, kv: Array, dq: Array, dkv: Array) -> tuple[Array, Array]:
         dkv = move(dkv, "dkv")
         dq, part = meet(hop, kv, dq)
         return dq, add(dkv, part)
 
-    def round(hop, carry):
+    def round(hop: Index, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         kv, dq, dkv = carry
         return move(kv, "kv"), *later(meet, hop, kv, dq, dkv)
 
@@ -57,7 +85,7 @@ def ring_rounds_backward(comm: Comm, rounds, move, meet, add, kv, dq, *, last=No
 def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
 
-    def meet(hop, kv, state):
+    def meet(hop: Index, kv: Array, state: Array) -> Array:
         return attend(q, kv, me, (me - hop) % shards, into=state)
 
     return ring_rounds(comm, attend.rounds(), mover(comm, "ring"), meet, kv, attend.empty(q))
@@ -66,7 +94,7 @@ def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
 def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     shards, me = comm.size("ring"), comm.index("ring")
 
-    def meet(hop, kv, dq):
+    def meet(hop: Index, kv: Array, dq: Array) -> tuple[Array, Array]:
         return attend.backward(saved, kv, me, (me - hop) % shards, into=dq)
 
     rounds, zeros = attend.rounds(), attend.zeros(saved)

@@ -5,15 +5,17 @@ the two rings, so memory grows with the length. Two rings of N-1 hops, one of K 
 ring of K/V. The backward pass is the transpose, so dK and dV travel, and are summed, in the dtype of K and V.
 """
 
+from collections.abc import Iterator
+
 from stripectl.core.attend import ScoresAttend
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Comm, Index
 from stripectl.core.scheme import Scheme
 
 
 def forward(q: Array, kv: Array, attend: ScoresAttend, comm: Comm) -> Array:
     shards, me, rounds, (k, v) = comm.size("ring"), comm.index("ring"), attend.rounds(), kv
 
-    def round_trip(x, what):
+    def round_trip(x: Array, what: str) -> Iterator[tuple[Index, Array]]:
         """(source shard, its array) in every round; the next array is sent for before this one is used."""
         for hop in range(rounds):
             here, x = x, comm.shift(x, "ring", what) if hop < rounds - 1 else x

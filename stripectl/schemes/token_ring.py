@@ -11,7 +11,7 @@ from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def journey(attend: PartialAttend):
+def journey(attend: PartialAttend) -> tuple[int, int]:
     """(rounds, the direction in which results return: 1 forward, -1 backward, where queries came from)."""
     return min((attend.rounds(back), back) for back in (-1, 1))
 

@@ -6,11 +6,13 @@ key/value heads, each is sent once to every device that needs it, which is more 
 """
 
 import math
+from collections.abc import Mapping
 
 from stripectl.core.attend import HeadsAttend
 from stripectl.core.comm import HEADS, ROWS, Array, Comm
 from stripectl.core.reason import Reason
 from stripectl.core.scheme import Scheme
+from stripectl.core.workload import Workload
 from stripectl.schemes import memory_efficient
 from stripectl.util.units import plural
 
@@ -26,7 +28,7 @@ def leave(out: Array, attend: HeadsAttend, comm: Comm) -> Array:
     return comm.all_to_all(out, "ulysses", "out", split=ROWS, join=HEADS)
 
 
-def why_unsupported(workload, mesh):
+def why_unsupported(workload: Workload, mesh: Mapping[str, int]) -> Reason | None:
     size, tensor = mesh.get("ulysses", 1), mesh.get("tensor", 1)
     heads, kv_heads = workload.heads // tensor, workload.kv_heads // tensor
     if heads % size:

@@ -22,7 +22,9 @@ class SimulatedGatedAttend(SimulatedAttend):
     read and write them. A shard in zigzag order has a map for each of its two runs of tokens, and its arrays are
     copied into runs and back."""
 
-    def __init__(self, workload: Workload, plan: Plan, clocks: DeviceClocks, tiles: Mapping[str, tuple[Tile, ...]]):
+    def __init__(
+        self, workload: Workload, plan: Plan, clocks: DeviceClocks, tiles: Mapping[str, tuple[Tile, ...]]
+    ) -> None:
         super().__init__(workload, plan, clocks, tiles)
         assert workload.gated
         self.recurrence, self.key_dim = workload.gated, workload.head_dim

@@ -18,6 +18,7 @@ from stripectl.core.layer_groups import segments
 from stripectl.core.layout_switch import switch_transfers, switches
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
+from stripectl.core.scopes import FEED_FORWARD, HEAD, OPTIMIZER, PROJECTIONS
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
@@ -65,9 +66,9 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
     # Per matrix: 2 FLOPs per element and token forward, 4 backward, and 2 for recomputation; of a SwiGLU's three
     # matrices the result of the last is not needed again.
     flops = {
-        "projections": projections * (8 if narrow else 6),
-        "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
-        "head": sizes.head_parameters * (8 if chunked else 6),
+        PROJECTIONS: projections * (8 if narrow else 6),
+        FEED_FORWARD: sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
+        HEAD: sizes.head_parameters * (8 if chunked else 6),
     }
     over = plan.product(plan.optimizer_axes)
     parameters = sizes.all_layer_parameters + 2 * sizes.head_parameters
@@ -184,4 +185,4 @@ def seconds_computed(step: StepWork, hardware: Hardware, dtype: str) -> dict[str
     rate = hardware.figure(f"achievable_flops_per_s_{dtype}") or hardware.flops_per_s(dtype)
     memory = hardware.figure("hbm_bytes_per_s")
     found = {name: flops / rate for name, flops in step.flops.items()} if rate else {}
-    return found | ({"optimizer": step.optimizer_bytes / memory} if memory else {})
+    return found | ({OPTIMIZER: step.optimizer_bytes / memory} if memory else {})

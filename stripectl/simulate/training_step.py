@@ -15,10 +15,10 @@ from typing import NamedTuple
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.plan import AXES, HEAD_AXES, Plan
+from stripectl.core.scopes import ATTENTION, OPTIMIZER, SECTIONS
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.hardware.profile import Hardware
-from stripectl.hlo.schedule import ATTENTION, SECTIONS
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.findings import CommunicationOverlap
@@ -128,7 +128,7 @@ def compiled_step(
 def with_missing_parts(case: Measurement, beside: Mapping[str, float], needed: Iterable[str]) -> Measurement:
     """The case, with a note in its calibration of the parts that its time does not include."""
     known = case.cost_source or CostSource(source=CostOrigin.NONE)
-    without = [name for name in (*needed, "optimizer") if name not in beside]
+    without = [name for name in (*needed, OPTIMIZER) if name not in beside]
     unknown = [f"of a step: {', '.join(without)} (no rate is known)"] * bool(without)
     left_out = "; ".join(filter(None, [known.left_out, LEFT_OUT, *unknown]))
     return replace(case, cost_source=replace(known, left_out=left_out))
@@ -195,7 +195,7 @@ class StepModel:
 
     def with_part_sped_up(self, part: str) -> float:
         """Seconds if a part of the machine were twice as fast; memory includes the optimizer, compute the matrices."""
-        of = {"optimizer": "memory"}
+        of = {OPTIMIZER: "memory"}
         beside = {name: each / (2 if of.get(name, "compute") == part else 1) for name, each in self.beside.items()}
         return replace(self, machines=[each.with_part_sped_up(part) for each in self.machines], beside=beside).seconds()
 
@@ -206,7 +206,7 @@ class StepModel:
             (each._replace(nbytes=each.nbytes * (times if set(each.axes) & set(HEAD_AXES) else 1)), hides)
             for each, hides in self.sent
         ]
-        beside = {name: each * (1 if name == "optimizer" else times) for name, each in self.beside.items()}
+        beside = {name: each * (1 if name == OPTIMIZER else times) for name, each in self.beside.items()}
         machines = [each.scaled_to_length(times) for each in self.machines]
         return replace(self, workload=other, machines=machines, beside=beside, sent=grows).seconds()
 

@@ -94,7 +94,15 @@ def check_heads(q_BTNH: Any, k_BTKH: Any, v_BTKH: Any, recurrence: str) -> None:
         raise cannot_attend(
             f"heads of k have {k_BTKH.shape[3]} elements, and heads of q {q_BTNH.shape[3]}", "equal sizes"
         )
-    heads, keys, values = (x.shape[2] for x in named.values())
+    check_head_counts(q_BTNH.shape[2], k_BTKH.shape[2], v_BTKH.shape[2], recurrence)
+
+
+def check_head_counts(heads: int, keys: int, values: int, recurrence: str) -> None:
+    """Do nothing for numbers of heads of queries, keys and values that fit together.
+
+    Raises:
+        BadInput: they do not.
+    """
     if recurrence == CONSTANT and keys != values:
         raise cannot_attend(
             f"k has {plural(keys, 'head')}, and v has {values}", f"jnp.repeat(x, times, axis=2) for {keys} each"

@@ -161,7 +161,7 @@ def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh, of_segmen
         each = ((axes,) if isinstance(axes, str) else axes or () for axes in spec)
         return PartitionSpec(*(tuple(axis for axis in axes if axis in explicit) or None for axes in each))
 
-    def laid(*arrays):
+    def laid(*arrays: jax.Array) -> jax.Array:
         return mapped(
             *(jax.reshard(x, NamedSharding(mesh, explicit_axes(each))) for x, each in zip(arrays, specs, strict=True))
         )
@@ -179,7 +179,7 @@ def shard_attention_of(plan: Plan, workload: Workload, of_segments: bool) -> Cal
     comm, (_, _, axes) = JaxComm(plan), axes_of(plan, "keys")
 
     @own_settings
-    def attention(*arrays):
+    def attention(*arrays: jax.Array) -> jax.Array:
         *others, ids_BT = arrays
         for axis in reversed(axes):
             ids_BT = comm.all_gather(ids_BT, axis, "documents", join=1)
@@ -217,7 +217,9 @@ def mesh_hardware(mesh: Mesh | AbstractMesh | None) -> Hardware:
     return hardware_of_device(device.device_kind, device.platform)
 
 
-def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept: Any) -> Workload:
+def workload_of_arrays(
+    q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, parts: Sequence[int], packed: bool, **kept: Any
+) -> Workload:
     """The workload of arrays that are shards over `parts` of batch, positions and heads; `kept` are fields as given.
 
     Raises:

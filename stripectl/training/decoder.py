@@ -8,7 +8,7 @@ layer's input, and with the delta rule its queries and keys have norm 1. Where t
 convolution precedes this norm.
 
 Rotary embeddings use the layout's positions, so a sequence that was permuted once at the input passes through all
-layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`schedule.SECTIONS`)
+layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`scopes.SECTIONS`)
 attribute a compiled step's costs to its parts.
 
 Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/value heads, H head_dim, F feed-forward,
@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from stripectl.core import scopes
 from stripectl.core.layer_groups import segments
 from stripectl.core.model_config import Model
 from stripectl.training.rotary import Rotation, rotated
@@ -43,7 +44,7 @@ def unit(x: jax.Array) -> jax.Array:
     return wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
 
 
-def normed(x_PGSRD, scale_PSD):
+def normed(x_PGSRD: jax.Array, scale_PSD: jax.Array) -> jax.Array:
     """x divided by its root mean square, times a scale (Zhang and Sennrich 2019)."""
     return (unit(x_PGSRD) * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
 
@@ -63,7 +64,7 @@ class Attention(NamedTuple):
         return unit(out).astype(out.dtype) if self.norms else out
 
 
-def swiglu(weights, x_PGSCD):
+def swiglu(weights: Sequence[jax.Array], x_PGSCD: jax.Array) -> jax.Array:
     """A block through norm, gate, up and down (Shazeer 2020)."""
     scale, gate, up, down = (weight.astype(x_PGSCD.dtype) for weight in weights)
     y = normed(x_PGSCD, scale)
@@ -71,7 +72,7 @@ def swiglu(weights, x_PGSCD):
     return jnp.einsum("pgscf,psfd->pgscd", jax.nn.silu(gate_PGSCF) * up_PGSCF, down)
 
 
-def cross_entropy(weights, x_PGSCD, targets_PGSC):
+def cross_entropy(weights: Sequence[jax.Array], x_PGSCD: jax.Array, targets_PGSC: jax.Array) -> jax.Array:
     """float32, the shape of the targets: minus the log-probability of each. Only this block's logits are in memory."""
     scale, head = (weight.astype(x_PGSCD.dtype) for weight in weights)
     y = normed(x_PGSCD, scale)
@@ -89,7 +90,7 @@ def normalised(x_BNTH: jax.Array) -> jax.Array:
 class Gates(nnx.Module):
     """The parameters of a recurrence's gates (`Recurrence.gate_activation`)."""
 
-    def __init__(self, model: Model, rngs: nnx.Rngs):
+    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
         d, heads, size, recurrence = model.hidden, model.heads, model.head_dim, model.gated
         assert recurrence
         self.recurrence = recurrence
@@ -135,7 +136,7 @@ class Gates(nnx.Module):
 class Layer(nnx.Module):
     """A layer's parameters in float32; `dims` of each names the dimensions by which it is sharded."""
 
-    def __init__(self, model: Model, rngs: nnx.Rngs):
+    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
         d, last = model.hidden, INITIAL * (2 * model.layers) ** -0.5
         self.attention_norm = ones(d)
         keys = model.query_heads if model.gated else model.kv_heads
@@ -152,10 +153,10 @@ class Layer(nnx.Module):
 
     def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: ParameterSharding) -> jax.Array:
         """The layer's output, with the shape and sharding of its input."""
-        with jax.named_scope("projections"):
+        with jax.named_scope(scopes.PROJECTIONS):
             y = normed(x_PGSRD, place.copies(self.attention_norm))
 
-            def project(parameter):
+            def project(parameter: Any) -> jax.Array:
                 weight = place.copies(parameter).astype(y.dtype)
                 return place.join(jnp.einsum("pgsrd,psdnh->pgnsrh", y, weight), 2)
 
@@ -167,13 +168,13 @@ class Layer(nnx.Module):
                 q, k = rotated(q, turn), rotated(k, turn)
             elif self.gates.recurrence.delta:
                 q, k = normalised(q), normalised(k)
-        with jax.named_scope("attention"):
+        with jax.named_scope(scopes.ATTENTION):
             out = attend(q, k, v, *gates)
-        with jax.named_scope("projections"):
+        with jax.named_scope(scopes.PROJECTIONS):
             weight = place.copies(self.output).astype(y.dtype)
             out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
             x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence", "rows")
-        with jax.named_scope("feed_forward"):
+        with jax.named_scope(scopes.FEED_FORWARD):
             copies = [place.copies(each) for each in (self.feed_forward_norm, self.gate, self.up, self.down)]
             return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence", "rows")
 
@@ -193,7 +194,7 @@ class LayerStacks:
         """x after the next layers, in the order of the tokens."""
         each = Counter(map(self.stack_of, body))
 
-        def turn_of(x, states):
+        def turn_of(x: jax.Array, states: Mapping[str, Any]) -> tuple[jax.Array, None]:
             done, switched = Counter[str](), None
             for kind in body:
                 x, switched = self.moved(x, switched, self.attention[kind].switch), self.attention[kind].switch
@@ -214,7 +215,7 @@ class LayerStacks:
         """The parameters of the next layers of a stack, of which each turn takes `count`."""
         first = self.used[name]
 
-        def of_turns(every):
+        def of_turns(every: jax.Array) -> jax.Array:
             part = every[first : first + turns * count]
             return part if count == 1 else part.reshape(turns, count, *every.shape[1:])
 
@@ -230,11 +231,11 @@ class LayerStacks:
         own = attend.turn or self.turn
         return self.place.remat(lambda x, state: nnx.merge(definition, state)(x, own, attend, self.place))
 
-    def moved(self, x, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None):
+    def moved(self, x: jax.Array, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None) -> jax.Array:
         """x in the layout of the next layer, or of the tokens."""
         if switched is wanted:
             return x
-        with jax.named_scope("projections"):
+        with jax.named_scope(scopes.PROJECTIONS):
             x = switched[1](x) if switched else x
             return wanted[0](x) if wanted else x
 
@@ -243,7 +244,7 @@ class Decoder(nnx.Module):
     """Embedding, layers, norm and head. The parameters of layers have a leading dimension of layers, in one stack, or
     in one per kind of layer where a recurrence or other heads give them other shapes."""
 
-    def __init__(self, model: Model, rngs: nnx.Rngs):
+    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
         self.embedding = normal(rngs, (model.vocabulary, model.hidden), (None, "features"))
         apart = model.linear_heads is not None or model.of_kind("linear").gated is not None
         stacks = {own.attention: (own, count) for count, own in model.kinds}
@@ -258,8 +259,8 @@ class Decoder(nnx.Module):
 
     def losses(
         self,
-        tokens_BT,
-        targets_BT,
+        tokens_BT: jax.Array,
+        targets_BT: jax.Array,
         turn: Rotation,
         attention: Mapping[str, Attention],
         kinds: Sequence[str],
@@ -267,14 +268,14 @@ class Decoder(nnx.Module):
     ) -> jax.Array:
         """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens; `kinds`
         has the kind of attention of each layer."""
-        with jax.named_scope("embedding"):
+        with jax.named_scope(scopes.EMBEDDING):
             take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
             x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
         x = place.laid(x, "batch", None, "sequence", "rows")
         stacks = LayerStacks(self.layers, turn, attention, place)
         for body, turns in segments(kinds):
             x = stacks.segment(x, body, turns)
-        with jax.named_scope("head"):
+        with jax.named_scope(scopes.HEAD):
             copies = [place.copies(self.norm), place.copies(self.head)]
             return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))
 

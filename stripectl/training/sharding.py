@@ -123,11 +123,11 @@ class ParameterSharding:
         if chunk == rows:
             return compute(copies, *arrays_PGSR)
 
-        def cut(x):
+        def cut(x: jax.Array) -> jax.Array:
             x = x.reshape(*x.shape[:3], rows // chunk, chunk, *x.shape[4:])
             return jnp.moveaxis(self.laid(x, "batch", None, "sequence"), 3, 0)
 
-        def block(copies, blocks):
+        def block(copies: Sequence[jax.Array], blocks: Sequence[jax.Array]) -> jax.Array:
             return self.laid(compute(copies, *blocks), "batch", None, "sequence")
 
         again = recompute_in_backward(block)
@@ -143,11 +143,11 @@ def gather_parameter(placement: ParameterSharding, dims: Dims, stored: jax.Array
     return placement.laid(narrow, *dims).astype(stored.dtype)
 
 
-def _gather_forward(placement, dims, stored):
+def _gather_forward(placement: ParameterSharding, dims: Dims, stored: jax.Array) -> tuple[jax.Array, None]:
     return gather_parameter(placement, dims, stored), None
 
 
-def _gather_backward(placement, dims, _, gradient):
+def _gather_backward(placement: ParameterSharding, dims: Dims, _: None, gradient: jax.Array) -> tuple[jax.Array]:
     # The sum first, then the shards: in one step, the compiler might move activations to the shards.
     return (lax.with_sharding_constraint(placement.laid(gradient, *dims), placement.updated(dims)),)
 
@@ -158,7 +158,7 @@ gather_parameter.defvjp(_gather_forward, _gather_backward)
 def shardings(lies: Callable[[Dims], NamedSharding], state: nnx.State, stacked: str) -> nnx.State:
     """The sharding of every parameter of a state; parameters below `stacked` have a leading dimension of layers."""
 
-    def one(path, variable):
+    def one(path: Any, variable: Any) -> Any:
         dims = variable.get_metadata("dims")
         return variable.replace(lies((None, *dims) if stacked in path else dims))
 

@@ -19,6 +19,7 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from stripectl.core import scopes
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.model_config import Model
@@ -56,7 +57,7 @@ class State(NamedTuple):
 def adamw(learning_rate: float = 3e-4, weight_decay: float = 0.1) -> optax.GradientTransformation:
     """AdamW (Loshchilov and Hutter 2019) with LLaMA's betas; gradients clipped at a norm of 1, no decay of scales."""
 
-    def decays(parameters):
+    def decays(parameters: Any) -> Any:
         return nnx.map_state(lambda _, each: each.replace(len(each.get_metadata("dims")) > 1), parameters)
 
     steps = optax.adamw(learning_rate, b1=0.9, b2=0.95, weight_decay=weight_decay, mask=decays)
@@ -139,7 +140,7 @@ class Training:
         order = positions(self.plan, length)
         host = Batch(tokens[:, :-1][:, order].astype(np.int32), tokens[:, 1:][:, order].astype(np.int32), order)
 
-        def put(array, sharding):
+        def put(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
             return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
         return jax.tree.map(put, host, self.batch_shardings)
@@ -201,9 +202,9 @@ class Training:
         """(state, batch) -> (state, loss), jitted; the input state is consumed."""
 
         @own_settings
-        def step(state: State, batch: Batch):
+        def step(state: State, batch: Batch) -> tuple[State, jax.Array]:
             loss, gradients = jax.value_and_grad(self.loss)(state.parameters, batch)
-            with jax.named_scope("optimizer"):
+            with jax.named_scope(scopes.OPTIMIZER):
                 gradients, own = jax.lax.with_sharding_constraint((gradients, state.parameters), (self.updated,) * 2)
                 updates, optimizer = self.optimizer.update(gradients, state.optimizer, own)
                 return State(optax.apply_updates(own, updates), optimizer), loss

@@ -225,7 +225,7 @@ def test_long_sequences(name: str) -> None:
 @pytest.mark.parametrize("name", ["mamba2", "gla", "kda"])  # a number, a diagonal, a matrix
 def test_maps_compose(name: str) -> None:
     """A shard's map is that of its halves, and the transposed one the transpose."""
-    recurrence, (q, k, v, *gates, dout) = recurrences[name], drawn(name, 40)
+    recurrence, (q, k, v, *gates, dout) = recurrences[name], map(jnp.asarray, drawn(name, 40))
     halves = [[x[:, :, part] for x in (k, v, *gates)] for part in (slice(0, 20), slice(20, 40))]
     first, second = (gated.map_of(recurrence, k, v, gates, 8) for k, v, *gates in halves)
     whole = gated.map_of(recurrence, k, v, gates, 16)

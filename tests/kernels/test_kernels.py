@@ -80,7 +80,9 @@ def test_a_power_of_two() -> None:
     x = np.linspace(-126, 127, 1_000_003).astype(np.float32)
     found = np.asarray(jax.jit(power_of_two)(x), np.float64)
     assert np.all(np.abs(found / np.exp2(x.astype(np.float64)) - 1) <= 3e-7)
-    assert power_of_two(jnp.float32(-127)) == power_of_two(jnp.float32(-1e30)) == power_of_two(-jnp.inf) == 0
+    assert (
+        power_of_two(jnp.float32(-127)) == power_of_two(jnp.float32(-1e30)) == power_of_two(jnp.float32(-jnp.inf)) == 0
+    )
     assert jnp.isnan(power_of_two(jnp.float32(jnp.nan)))
 
 

@@ -22,8 +22,7 @@ from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.verification import cut_to_checkable
 from stripectl.hardware.profile import Hardware
-from stripectl.kernels.pallas_tpu import kernel as pallas_tpu
-from stripectl.kernels.pallas_tpu import lines
+from stripectl.kernels.pallas_tpu import grid, lines, tiles
 from tests.support.exact import check, cover_in_parts, covering, each_choice, in_parts, on_devices, pairs
 from tests.support.kernels import check_rectangles
 from tests.support.plans import with_tile
@@ -131,14 +130,14 @@ CORNERS = covering(list(itertools.product(WITH_PARTS, layouts.names(), ("causal"
 def test_tiles_on_the_diagonal_leave_out_dead_parts(kernel: str, layout: str, mask: str, monkeypatch) -> None:
     """Where the diagonal of every pair of shards runs through corners of tiles, the first 128 queries of a tile on it
     see none of the second 128 keys. A window's lower diagonal does not run through them."""
-    multiply, scores = pallas_tpu.dot, set[tuple[int, int]]()
+    multiply, scores = tiles.dot, set[tuple[int, int]]()
 
     def dot(a, b, contract):
-        if contract == pallas_tpu.ABT:
+        if contract == tiles.ABT:
             scores.add((a.shape[0], b.shape[0]))
         return multiply(a, b, contract)
 
-    monkeypatch.setattr(pallas_tpu, "dot", dot)
+    monkeypatch.setattr(tiles, "dot", dot)
     pieces = 4 if layout == "zigzag" else 2
     sizes = {"seq_len": 512 * pieces, "heads": 2, "kv_heads": 1, "head_dim": 64, "dtype": "float32"}
     workload = Workload(**sizes, mask=mask, passes="forward-backward")
@@ -233,7 +232,7 @@ def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, 
     from jax.experimental.pallas import tpu
 
     module = kernels["pallas_tpu"].load()
-    monkeypatch.setattr(lines, "INTERPRET", tpu.InterpretParams(detect_races=True))
+    monkeypatch.setattr(grid, "INTERPRET", tpu.InterpretParams(detect_races=True))
     monkeypatch.setattr(module, "DQ_BYTES", 2 * dq_rows * 128 * 4)
     monkeypatch.setattr(lines, "LISTED", listed)
     check_rectangles("pallas_tpu", rectangles(kind), Tile(128, 128))
@@ -286,7 +285,7 @@ def test_padded_tiles_are_counted_as_they_run(monkeypatch, kind: str) -> None:
         return token
 
     module, bands, tile = kernels["pallas_tpu"].load(), ODD[kind], Tile(128, 128)
-    monkeypatch.setattr(lines, "INTERPRET", tpu.InterpretParams(grid_point_recorder=record))
+    monkeypatch.setattr(grid, "INTERPRET", tpu.InterpretParams(grid_point_recorder=record))
     rows, cols = max(b.row + b.rows for b in bands), max(b.col + b.cols for b in bands)
     q, k, each = jnp.ones((1, 1, rows, 64)), jnp.ones((1, 1, cols, 64)), jnp.zeros((1, 1, rows))
     jax.block_until_ready(jax.jit(lambda *x: module.forward(*x, bands, tile))(q, k, k, (q, each, each)))
@@ -314,7 +313,7 @@ def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None
 
     recorded = tpu.InterpretParams(grid_point_recorder=record)
     module, high = kernels["pallas_tpu"].load(), {"whole": UNBOUNDED, "causal": 0, "later": -1, "dead": -512}[scores]
-    monkeypatch.setattr(lines, "INTERPRET", recorded)
+    monkeypatch.setattr(grid, "INTERPRET", recorded)
     x, rows = jnp.ones((1, 2, 512, 128)), jnp.zeros((1, 2, 512))
     bands, tile = [MaskBlock(0, 0, 512, 512, -UNBOUNDED, high)], Tile(128, 128)
     jax.block_until_ready(jax.jit(lambda *x: module.forward(*x, bands, tile))(x, x, x, (x, rows, rows)))

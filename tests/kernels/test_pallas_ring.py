@@ -11,7 +11,7 @@ from stripectl.core.layout import layouts
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, Workload
-from stripectl.kernels.pallas_tpu import lines
+from stripectl.kernels.pallas_tpu import grid, lines
 from tests.support.exact import check, covering, each_choice, in_parts
 
 FACTORS = {
@@ -91,6 +91,6 @@ def test_no_hop_overtakes_what_it_brings(monkeypatch, layout: str, mesh: str, co
     tile to compute, and where a device has two cores."""
 
     rules = pltpu.InterpretParams(detect_races=True, num_cores_or_threads=cores)
-    monkeypatch.setattr(lines, "INTERPRET_HOPS", rules)
+    monkeypatch.setattr(grid, "INTERPRET_HOPS", rules)
     check(*case_of(layout, "causal", BOTH, "float32", 2, mesh, 1, 0))
     assert not compat.pallas_interpreter().races.races_found

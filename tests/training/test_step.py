@@ -16,12 +16,12 @@ from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout_switch import switch_transfers
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.errors import BadInput
 from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.hlo.schedule import ATTENTION
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET

@@ -5,13 +5,17 @@ head_dim x head_dim that sums them up. Work therefore grows linearly with the le
 tile, balances the two parts. The state decays with every token. The output is not normalised: that is the model's task.
 """
 
+from typing import Any
+
 import numpy as np
 
 from stripectl.core.kernel import Kernel
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, layouts
 from stripectl.core.mask_tiles import TileCount, column_tiles, row_tiles
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.validation import why_not_one_document
+from stripectl.core.workload import Workload
 
 
 def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
@@ -34,7 +38,7 @@ def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, visited)
 
 
-def why_unsupported(workload, plan, kind, *_):
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     window = workload.window
     if reason := why_not_one_document("chunked", workload):
         return reason

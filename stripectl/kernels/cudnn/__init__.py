@@ -5,11 +5,11 @@ reading them and asks the library only where a GPU is present, so a figure for m
 does not include the library's workspace.
 """
 
-from typing import Any
-
 from stripectl.core.kernel import Capability, Kernel
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
+from stripectl.core.workload import Workload
 
 # Assumptions of a time from a datasheet, because the library does not publish its tiles: the tiles of FlashAttention-2
 # (arXiv:2307.08691, section 3.3), and, of a GPU's hundred multiprocessors with a row of tiles each, the number that
@@ -24,7 +24,7 @@ HOPPER, BLACKWELL = (9, 0), (10, 0)
 OF_TWO_SIZES = (192, 128)  # heads of queries and keys, and of values, in DeepSeek's models: the only pair of two sizes
 
 
-def why_heads_unsupported(workload: Any, capability: Capability | None) -> Reason | None:
+def why_heads_unsupported(workload: Workload, capability: Capability | None) -> Reason | None:
     """Why the library cannot compute heads of these sizes. A GPU that is not known may have any capability."""
     keys, values, known = workload.head_dim, workload.value_dim, capability or HOPPER
     most = MAX_HEAD_DIM if known >= HOPPER else MAX_HEAD_DIM_BEFORE_HOPPER
@@ -45,7 +45,7 @@ def why_heads_unsupported(workload: Any, capability: Capability | None) -> Reaso
     return Reason.unsupported(f"cudnn takes {takes}{gpu}, not heads of {sizes}", "Try --kernel xla.") if takes else None
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, capability: Capability | None = None) -> Reason | None:
     if kind != "gpu":
         return Reason.unsupported("cudnn runs on GPUs", "Try --kernel xla.")
     if workload.dtype != "bfloat16":

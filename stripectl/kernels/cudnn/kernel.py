@@ -9,10 +9,12 @@ the log-sum-exp in float32; the results of rectangles are merged and summed in f
 """
 
 import jax.numpy as jnp
+from jax import Array
 
 import stripectl.compat as compat
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.causal import causal_passes
+from stripectl.kernels.xla.kernel import Arrays
 
 EMPTY = rectangles.EMPTY
 UNUSED = 7  # arguments for biases, lengths, offsets and pages
@@ -20,7 +22,7 @@ UNUSED = 7  # arguments for biases, lengths, offsets and pages
 LIBRARY = compat.cudnn()
 
 
-def settings(q_MTH, causal: bool) -> dict:
+def settings(q_MTH: Array, causal: bool) -> dict:
     return {
         "scale": q_MTH.shape[2] ** -0.5,
         "seed": 0,
@@ -33,7 +35,7 @@ def settings(q_MTH, causal: bool) -> dict:
     }
 
 
-def attend(causal: bool, q_MTH, k_LSH, v_LSH):
+def attend(causal: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array) -> tuple[Array, Array]:
     """(out_MTH, log-sum-exp_MT)"""
     arrays = (x[None] for x in (q_MTH, k_LSH, v_LSH))
     unused = [jnp.zeros(0, q_MTH.dtype)] * UNUSED
@@ -41,7 +43,9 @@ def attend(causal: bool, q_MTH, k_LSH, v_LSH):
     return out[0], lse[0]
 
 
-def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
+def differentiate(
+    causal: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array, lse_MT: Array, out_MTH: Array, dout_MTH: Array
+) -> Arrays:
     """(dq_MTH, dk_LSH, dv_LSH)"""
     arrays = (x[None] for x in (q_MTH, k_LSH, v_LSH))
     unused = [jnp.zeros(0, q_MTH.dtype)] * UNUSED

@@ -5,13 +5,17 @@ A query attends to the tokens of its own chunk through masked scores, and to all
 WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk, so it has as many queries as keys.
 """
 
+from typing import Any
+
 import numpy as np
 
 from stripectl.core.kernel import Kernel
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.validation import why_not_one_document
+from stripectl.core.workload import Workload
 
 
 def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
@@ -26,7 +30,7 @@ def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, np.zeros_like(boundary))
 
 
-def why_unsupported(workload, plan, kind, *_):
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     if reason := why_not_one_document("gated", workload):
         return reason
     if workload.mask != "causal":

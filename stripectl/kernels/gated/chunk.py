@@ -11,10 +11,14 @@ and u = U - W S, where (I + L) [U | W] = b [v | G_t0 k] with L strictly lower tr
 Letters: C rows of a chunk, H elements of a key, E elements of a value. States and results are float32.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+
+Gates = Sequence[Array]  # the gates of a recurrence, in its order
 
 
 class Chunk(NamedTuple):
@@ -30,7 +34,7 @@ class Chunk(NamedTuple):
     w_CH: Any
 
 
-def _product(equation: str, x, y):
+def _product(equation: str, x: Array, y: Array) -> Array:
     """A float32 product of two arrays, multiplied in the narrower of their dtypes, as are its gradients."""
     narrow = min(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize)
     return jnp.einsum(equation, x.astype(narrow), y.astype(narrow), preferred_element_type=jnp.float32)
@@ -39,11 +43,11 @@ def _product(equation: str, x, y):
 product: Any = jax.custom_vjp(_product, nondiff_argnums=(0,))
 
 
-def _product_forward(equation: str, x, y):
+def _product_forward(equation: str, x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
     return product(equation, x, y), (x, y)
 
 
-def _product_backward(equation: str, arrays, given):
+def _product_backward(equation: str, arrays: tuple[Array, Array], given: Array) -> tuple[Array, Array]:
     (x, y), (of_x, of_y, out) = arrays, equation.replace("->", ",").split(",")
     narrow = given.astype(min(x.dtype, y.dtype, key=lambda dtype: dtype.itemsize))
     dx, dy = product(f"{out},{of_y}->{of_x}", narrow, y), product(f"{of_x},{out}->{of_y}", x, narrow)
@@ -53,7 +57,7 @@ def _product_backward(equation: str, arrays, given):
 product.defvjp(_product_forward, _product_backward)
 
 
-def written(chunk: Chunk, state_HE):
+def written(chunk: Chunk, state_HE: Array) -> Any:
     """The values that the tokens of a chunk write. A state may have more columns than values (a map in the making);
     there the chunk has no values of its own."""
     values = chunk.u_CE
@@ -65,24 +69,24 @@ def written(chunk: Chunk, state_HE):
     return -known if values is None else values - known
 
 
-def advance(chunk: Chunk, state_HE, values_CE):
+def advance(chunk: Chunk, state_HE: Array, values_CE: Array) -> Array:
     """The state after a chunk that wrote these values."""
     return chunk.gate * state_HE + product("ch,ce->he", chunk.k_CH, values_CE)
 
 
-def state_after(chunk: Chunk, state_HE):
+def state_after(chunk: Chunk, state_HE: Array) -> Array:
     """The state after the chunk."""
     return advance(chunk, state_HE, written(chunk, state_HE))
 
 
-def outputs_after(chunk: Chunk, state_HE):
+def outputs_after(chunk: Chunk, state_HE: Array) -> tuple[Array, Array]:
     """(state after the chunk, outputs)."""
     values_CE = written(chunk, state_HE)
     out_CE = product("ch,he->ce", chunk.q_CH, state_HE) + product("ts,se->te", chunk.scores_CC, values_CE)
     return advance(chunk, state_HE, values_CE), out_CE
 
 
-def gradient_before(chunk: Chunk, behind_HE, dout_CE):
+def gradient_before(chunk: Chunk, behind_HE: Array, dout_CE: Array | None) -> Array:
     """The gradient of the state before a chunk, from the gradients of the state after it and of its outputs (None:
     zero)."""
     before = chunk.gate * behind_HE

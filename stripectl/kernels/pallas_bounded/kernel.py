@@ -5,61 +5,68 @@ scores of at most MAX_SCORE = 48 a row's powers lie between 2^-48 and 2^48, and 
 float32 goes from 2^-126 to 2^128. A row whose state has a larger maximum, from a call with larger scores, keeps it.
 """
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 
+from stripectl.core.layout import Bands, Tile
 from stripectl.kernels.pallas_bounded import FORWARD
 from stripectl.kernels.pallas_tpu import kernel as unbounded
+from stripectl.kernels.pallas_tpu import tiles
+from stripectl.kernels.pallas_tpu.grid import Step
 from stripectl.kernels.pallas_tpu.kernel import EMPTY, backward
+from stripectl.kernels.pallas_tpu.tile_memory import keys_at_once
+from stripectl.kernels.xla.kernel import Arrays
 
 __all__ = ["EMPTY", "backward", "forward"]
 
 MAX_SCORE = 48.0  # in base 2
 
 
-def bounded_kernel(at, listed, q, k, v, *refs, tile):
-    """As `pallas_tpu.kernel.forward_kernel`, but the maximum of a row is at least 0 and does not change."""
-    row, (_, step, g) = unbounded.ForwardRow.of(at, listed, refs, tile), at
+def bounded_kernel(step: Step) -> None:
+    """As `pallas_tpu.tiles.forward_kernel`, but the maximum of a row is at least 0 and does not change."""
+    row, tile, (q, k, v) = tiles.ForwardRow.of(step), step.tile, step.blocks
 
     @pl.when(row.begins)
-    def begin():
+    def begin() -> None:
         row.arrive()
         before_TC = row.arrived_top()
         row.top[...] = jnp.maximum(before_TC, 0)
         decay_TC = jnp.exp2(before_TC - row.top[...])
         row.total[...] = row.arrived_total() * decay_TC
-        row.out[...] *= unbounded.broadcast_lanes(decay_TC, row.out.shape[1])
+        row.out[...] *= tiles.broadcast_lanes(decay_TC, row.out.shape[1])
 
-    def compute(mask, live):
-        at_once = unbounded.keys_at_once(tile)
+    def compute(mask: Callable, live: Callable) -> None:
+        at_once = keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             keys, queries = slice(at, at + at_once), slice(live(at), None)
-            s_TS = mask(unbounded.dot(q[g, queries], k[keys], unbounded.ABT), (live(at), at))
-            p_TS = jnp.exp2(s_TS - unbounded.broadcast_lanes(row.top[queries], at_once))
-            row.total[queries] = unbounded.sum_lanes(p_TS, row.total[queries])
-            row.out[queries] += unbounded.dot(p_TS.astype(v.dtype), v[keys], unbounded.AB)
+            s_TS = mask(tiles.dot(q[step.g, queries], k[keys], tiles.ABT), (live(at), at))
+            p_TS = jnp.exp2(s_TS - tiles.broadcast_lanes(row.top[queries], at_once))
+            row.total[queries] = tiles.sum_lanes(p_TS, row.total[queries])
+            row.out[queries] += tiles.dot(p_TS.astype(v.dtype), v[keys], tiles.AB)
 
-    unbounded.by_case(listed, step, compute)
+    tiles.by_case(step, compute)
     row.end(q.shape[0])
 
 
-def largest_norm(x):
+def largest_norm(x: Array) -> Array:
     """(B, N): the largest norm of a row, in float32."""
     return jnp.sqrt(jnp.square(x.astype(jnp.float32)).sum(-1).max(-1))
 
 
-def largest_score(q_BNTH, k_BKSH):
+def largest_score(q_BNTH: Array, k_BKSH: Array) -> Array:
     """A bound on the scores of all heads, in base 2."""
     q_BN, k_BK = largest_norm(unbounded.scaled_queries(q_BNTH)), largest_norm(k_BKSH)
     return (q_BN * jnp.repeat(k_BK, q_BN.shape[1] // k_BK.shape[1], axis=1)).max()
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
-    def bounded(state):
+def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile) -> Arrays:
+    def bounded(state: Arrays) -> Arrays:
         return unbounded.visit(bounded_kernel, FORWARD, q_BNTH, k_BKSH, v_BKSH, state, bands, tile)
 
-    def others(state):
+    def others(state: Arrays) -> Arrays:
         return unbounded.forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile)
 
     return lax.cond(largest_score(q_BNTH, k_BKSH) <= MAX_SCORE, bounded, others, tuple(state))

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from stripectl.core.kernel import Kernel, PallasKernel
-from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.layout import Bands, MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
+from stripectl.core.workload import Workload
 from stripectl.kernels.chunked import why_unsupported as why_not_chunked
 
 DEFAULT = Tile(128, 128)
@@ -19,7 +21,7 @@ MAX_ROWS = 256  # of a chunk: its scores stay in registers
 SUBLANES = 16  # rows of a register of bfloat16
 
 
-def squares(bands: list[MaskBlock]) -> list[MaskBlock]:
+def squares(bands: Bands) -> list[MaskBlock]:
     """Rectangles as squares of queries and keys. A square has scores for all of its pairs (high >= cols - 1), for none
     (high <= -rows), or for those on and below its diagonal, or below it (high = 0 or -1)."""
     found = list[MaskBlock]()
@@ -45,7 +47,7 @@ def count_square_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, whole)
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     if kind != "tpu":
         return Reason.unsupported("pallas_chunked runs on TPUs", "Try --kernel chunked.")
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):

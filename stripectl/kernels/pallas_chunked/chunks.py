@@ -5,20 +5,22 @@ Letters: L key/value heads, G query heads per key/value head, T rows (queries), 
     C rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from stripectl.core.layout import Index
 from stripectl.kernels.gated.chunk import product
-from stripectl.kernels.pallas_gated.kernel import at_first
-from stripectl.kernels.pallas_tpu.lines import compiled_platform
+from stripectl.kernels.pallas_gated.grid import at_first
+from stripectl.kernels.pallas_tpu.accumulators import Ref
 from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES
+from stripectl.kernels.xla.kernel import compiled_platform
 
 MASKED = -1e30  # the logarithm of zero
 
@@ -35,7 +37,7 @@ class Decays(NamedTuple):
     def scratch(heads: int, rows: int, size: int) -> list[Any]:
         return [pltpu.VMEM((heads, rows, width), jnp.float32) for width in (rows, size, size)]
 
-    def fill(self, h: int, rate, high) -> None:
+    def fill(self, h: int, rate: Array, high: Index) -> None:
         rows = self.between_CC.shape[1]
         t, s = (lax.broadcasted_iota(jnp.int32, (rows, rows), axis) for axis in (0, 1))
         apart = rate * (t - s).astype(jnp.float32)
@@ -43,22 +45,24 @@ class Decays(NamedTuple):
         row = lax.broadcasted_iota(jnp.int32, self.since_CH.shape[1:], 0).astype(jnp.float32)
         self.since_CH[h], self.until_CH[h] = jnp.exp(rate * (row + 1)), jnp.exp(rate * (rows - 1 - row))
 
-    def over_chunk(self, h: int):
+    def over_chunk(self, h: int) -> Array:
         """(1, H): w^C."""
         return self.since_CH[h, -1:]
 
 
-def weighed(x, weight):
+def weighed(x: Array, weight: Array) -> Array:
     return (x.astype(jnp.float32) * weight).astype(x.dtype)
 
 
-def begin(decays: Decays, held, first_head, rates, high) -> None:
+def begin(decays: Decays, held: Ref, first_head: Index, rates: Ref, high: Ref) -> None:
     held[...] = jnp.zeros_like(held)
     for h in range(held.shape[0]):
         decays.fill(h, rates[first_head + h], high[0])
 
 
-def diagonal_outputs(first, high, rates, q, k, v, before, out, held, *decays):
+def diagonal_outputs(
+    first: Ref, high: Ref, rates: Ref, q: Ref, k: Ref, v: Ref, before: Ref, out: Ref, held: Ref, *decays: Ref
+) -> None:
     own, heads = Decays(*decays), q.shape[0]
     at_first(partial(begin, own, held, (first[0] + pl.program_id(0)) * heads, rates, high))
     for h in range(heads):
@@ -70,7 +74,9 @@ def diagonal_outputs(first, high, rates, q, k, v, before, out, held, *decays):
         held[h] = own.over_chunk(h) * state_HH + product("sh,se->he", weighed(k_CH, own.until_CH[h]), v_CH)
 
 
-def diagonal_key_gradients(first, high, rates, q, k, v, dout, dk, dv, held, *decays):
+def diagonal_key_gradients(
+    first: Ref, high: Ref, rates: Ref, q: Ref, k: Ref, v: Ref, dout: Ref, dk: Ref, dv: Ref, held: Ref, *decays: Ref
+) -> None:
     own, heads = Decays(*decays), q.shape[0]
     at_first(partial(begin, own, held, (first[0] + pl.program_id(0)) * heads, rates, high))
     for h in range(heads):
@@ -98,16 +104,24 @@ class DiagonalGrid(NamedTuple):
     rows: int
     backward: bool = False
 
-    def spec(self, x) -> pl.BlockSpec:
+    def spec(self, x: Array) -> pl.BlockSpec:
         """The block of a step, of an array of (L, G, T, H) or (L, S, H)."""
         inner = x.shape[1:-2]
 
-        def at(i, j, first, *_):
+        def at(i: Index, j: Index, first: Ref, *_: Any) -> tuple[Index, ...]:
             return first[0] + i, *(0 for _ in inner), self.chunks - 1 - j if self.backward else j, 0
 
         return pl.BlockSpec((self.heads, *inner, self.rows, x.shape[-1]), at)
 
-    def run(self, kernel: Callable, name: str, prefetched, arrays, results, in_place: Mapping[int, int]) -> list:
+    def run(
+        self,
+        kernel: Callable,
+        name: str,
+        prefetched: Sequence[Array],
+        arrays: Sequence[Array],
+        results: Sequence[Array],
+        in_place: Mapping[int, int],
+    ) -> list:
         """Results like the given arrays, in float32; `in_place` holds the arrays that become a result."""
         size = arrays[0].shape[-1]
         scratch = [pltpu.VMEM((self.heads, size, size), jnp.float32), *Decays.scratch(self.heads, self.rows, size)]

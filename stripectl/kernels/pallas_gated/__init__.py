@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from stripectl.core.kernel import Kernel, PallasKernel
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
+from stripectl.core.workload import Workload
 from stripectl.kernels.gated import count_chunks
 from stripectl.kernels.gated import why_unsupported as why_not_gated
 
@@ -15,7 +17,7 @@ DEFAULT = Tile(128, 128)  # and the largest: a chunk's rows are unrolled
 SUBLANES = 16  # rows of a register of bfloat16
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     if kind != "tpu":
         return Reason.unsupported("pallas_gated runs on TPUs", "Try --kernel gated.")
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):

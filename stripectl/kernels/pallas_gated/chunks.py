@@ -7,32 +7,35 @@ tokens no precision. The triangular system is inverted by elimination, row by ro
 Letters: C rows of a chunk, R rows of a sub-chunk, H elements of a key, E elements of a value.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
+from jax.typing import DTypeLike
 
 from stripectl.core.recurrence import LOG_GATE, WRITE, Recurrence
-from stripectl.kernels.gated.chunk import Chunk, product
+from stripectl.kernels.gated.chunk import Chunk, Gates, product
+from stripectl.kernels.xla.kernel import Arrays
 
 SUB_ROWS = 16  # rows of a sub-chunk, in which vector gates weigh each pair of tokens
 SLAB = 8  # rows of a register
 MASKED = -1e30  # the logarithm of zero, finite so that its gradient is finite
 
 
-def row_and_column(rows: int, columns: int):
+def row_and_column(rows: int, columns: int) -> Arrays:
     """int32 (rows, columns): the row, and the column, of each element."""
     return tuple(lax.broadcasted_iota(jnp.int32, (rows, columns), axis) for axis in (0, 1))
 
 
-def as_column(x_1C):
+def as_column(x_1C: Array) -> Array:
     """(1, C) as (C, 1)."""
     t, s = row_and_column(x_1C.shape[1], x_1C.shape[1])
     return jnp.where(t == s, x_1C, 0.0).sum(1, keepdims=True)
 
 
-def in_bfloat16(x, parts: int) -> list:
+def in_bfloat16(x: Array, parts: int) -> list:
     """bfloat16 arrays whose sum is x: two arrays hold 16 bits of x, three arrays all 24."""
     found = []
     for _ in range(parts):
@@ -41,7 +44,7 @@ def in_bfloat16(x, parts: int) -> list:
     return found
 
 
-def careful_product(x, y, dtype):
+def careful_product(x: Array, y: Array, dtype: DTypeLike) -> Any:
     """A product of float32 arrays, because every later token inherits its error: with 16 bits of each where the results
     become bfloat16, else in full precision."""
     if dtype != jnp.bfloat16:
@@ -50,12 +53,12 @@ def careful_product(x, y, dtype):
     return sum(jnp.dot(a, b, preferred_element_type=jnp.float32) for a, b in ((x_rest, y), (x, y_rest), (x, y)))
 
 
-def _chosen_sums(equation: str, chosen, x):
+def _chosen_sums(equation: str, chosen: Array, x: Array) -> Any:
     ones = jnp.where(chosen, 1.0, 0.0).astype(jnp.bfloat16)
     return sum(jnp.einsum(equation, ones, part, preferred_element_type=jnp.float32) for part in in_bfloat16(x, 3)[::-1])
 
 
-def _sums(chosen, x):
+def _sums(chosen: Array, x: Array) -> Array:
     """The sums of the rows of x that are chosen by each row of a matrix of booleans, in full precision."""
     return _chosen_sums("ts,sh->th", chosen, x)
 
@@ -67,7 +70,7 @@ sums.defvjp(
 )
 
 
-def _solved(lower_CC, right):
+def _solved(lower_CC: Array, right: Array) -> Array:
     """The inverse of (I + lower), in the dtype of `right`, times `right`, in float32."""
     return product("ts,sh->th", inverse(lower_CC, right.dtype).astype(right.dtype), right)
 
@@ -75,13 +78,13 @@ def _solved(lower_CC, right):
 solved: Any = jax.custom_vjp(_solved)
 
 
-def _solved_forward(lower_CC, right):
+def _solved_forward(lower_CC: Array, right: Array) -> tuple[Array, tuple[Array, Array, Array]]:
     inverted = inverse(lower_CC, right.dtype).astype(right.dtype)
     found = product("ts,sh->th", inverted, right)
     return found, (inverted, right, found)
 
 
-def _solved_backward(kept, given):
+def _solved_backward(kept: tuple[Array, Array, Array], given: Array) -> tuple[Array, Array]:
     inverted, right, found = kept
     dright = product("ts,th->sh", inverted, given)
     t, s = row_and_column(*inverted.shape)
@@ -92,7 +95,7 @@ def _solved_backward(kept, given):
 solved.defvjp(_solved_forward, _solved_backward)
 
 
-def inverse(lower_CC, dtype):
+def inverse(lower_CC: Array, dtype: DTypeLike) -> Array:
     """The inverse of I + lower, a strictly lower triangle, in float32, to be used as `dtype`. In each sub-chunk a row,
     once complete, is eliminated from the rows below it. Then blocks are joined two by two: [X, 0; -Y L X, Y] inverts
     [I + A, 0; L, I + B] where X inverts I + A and Y inverts I + B."""
@@ -115,7 +118,14 @@ def inverse(lower_CC, dtype):
     return found
 
 
-def chunk_of_head(recurrence: Recurrence, dtype, q_CH, k_CH, v_CE, gates) -> Chunk:
+def chunk_of_head(
+    recurrence: Recurrence,
+    dtype: DTypeLike,
+    q_CH: Array | None,
+    k_CH: Array,
+    v_CE: Array | None,
+    gates: Gates,
+) -> Chunk:
     """The chunk of one head, from float32 arrays; `dtype` is the dtype of its products. Queries are None where no
     outputs are needed, values where gradients do not need them. Gates are rows, or (C, H)."""
     given = dict(zip(recurrence.gate_shapes(1), gates, strict=True))
@@ -135,7 +145,7 @@ def chunk_of_head(recurrence: Recurrence, dtype, q_CH, k_CH, v_CE, gates) -> Chu
     return Chunk(query, (k_CH * until).astype(dtype), whole, own, values, reads)
 
 
-def decays(log_gate, rows: int):
+def decays(log_gate: Array | None, rows: int) -> tuple[Array | float, Array | float, Array | float]:
     """The gates since the start of the chunk, to its end, and over the whole chunk as a factor of a state."""
     if log_gate is None:
         return 1.0, 1.0, 1.0
@@ -147,7 +157,7 @@ def decays(log_gate, rows: int):
     return jnp.exp(sums(s <= t, log_gate)), jnp.exp(sums(s > t, log_gate)), jnp.exp(whole)
 
 
-def scores_with_gates(asked, k_CH, log_gate, dtype) -> list:
+def scores_with_gates(asked: Sequence[Array], k_CH: Array, log_gate: Array | None, dtype: DTypeLike) -> list:
     """Of every array: [t, s] for s <= t: x_t . G_ts k_s, else 0."""
     if not asked:
         return []
@@ -163,7 +173,7 @@ def scores_with_gates(asked, k_CH, log_gate, dtype) -> list:
     return [x * weight for x in found]
 
 
-def scores_with_vector_gates(asked, k_CH, log_CH, dtype) -> list:
+def scores_with_vector_gates(asked: Sequence[Array], k_CH: Array, log_CH: Array, dtype: DTypeLike) -> list:
     """Gated scores for a gate per key element (Yang et al. 2023, section 4.3). The scores of a sub-chunk with keys of
     earlier sub-chunks are products, with gates from its start and to its start, and its own keys one by one."""
     rows, sub = k_CH.shape[0], SUB_ROWS

@@ -7,11 +7,13 @@ loop still copies its carry; with unroll=2 it copies nothing.
 from dataclasses import replace
 from typing import Any
 
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
+from stripectl.core.workload import Workload
 from stripectl.kernels import pallas_tpu
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     if plan.scheme != "ring":
         return Reason.unsupported(
             f"pallas_ring sends the hops of scheme ring, not of {plan.scheme}", "Try --kernel pallas_tpu."

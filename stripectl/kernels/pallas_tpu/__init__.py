@@ -9,8 +9,10 @@ from typing import Any
 
 from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.validation import why_unsupported_by_pallas
+from stripectl.core.workload import Workload
 from stripectl.kernels.pallas_tpu.tile_memory import VMEM_BYTES, keys_at_once, vmem_bytes
 
 # 2048x2048 takes 2 to 6 % fewer bundles per score, but more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
@@ -20,7 +22,7 @@ MIN_DEFAULT_ROWS = 512
 INDEX_BITS = 14  # for a tile's place in its line, and for a line's number
 
 
-def why_unsupported(name: str, workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
+def why_unsupported(name: str, workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     """Why `name`, a kernel with a list of tiles, cannot run a plan, or None."""
     if reason := why_unsupported_by_pallas(name, workload, kind):
         return reason

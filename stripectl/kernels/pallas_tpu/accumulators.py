@@ -7,6 +7,10 @@ from typing import Any, NamedTuple
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from stripectl.core.layout import Index
+
+Ref = Any  # an array in memory, or a block or accumulator in VMEM, as a kernel reads and writes it
+
 
 class Accumulators(NamedTuple):
     """Arrays of a head that lines add to; each line has its own `size` rows along one axis of an array. These rows come
@@ -22,7 +26,7 @@ class Accumulators(NamedTuple):
     arrivals: Any
     departures: Any
 
-    def copies(self, number, *, come: bool) -> list[Any]:
+    def copies(self, number: Index, *, come: bool) -> list[Any]:
         slot, rows = number & 1, pl.ds(self.lines[number] * self.size, self.size)
         arrays, semaphores = (self.sources, self.arrivals) if come else (self.targets, self.departures)
         found = []
@@ -32,24 +36,24 @@ class Accumulators(NamedTuple):
             found.append(pltpu.make_async_copy(*ends, semaphores.at[slot]))
         return found
 
-    def start(self, number, *, come: bool) -> None:
+    def start(self, number: Index, *, come: bool) -> None:
         for copy in self.copies(number, come=come):
             copy.start()
 
-    def wait(self, number, *, come: bool) -> None:
+    def wait(self, number: Index, *, come: bool) -> None:
         for copy in self.copies(number, come=come):
             copy.wait()
 
-    def another(self, number):
+    def another(self, number: Index) -> Index:
         """Whether another line follows this line."""
         return self.lines[number + 1] > self.lines[number]
 
-    def begin(self, number) -> None:
+    def begin(self, number: Index) -> None:
         pl.when(number == 0)(partial(self.start, number, come=True))
         self.wait(number, come=True)
         pl.when(number > 0)(partial(self.wait, number - 1, come=False))
         pl.when(self.another(number))(partial(self.start, number + 1, come=True))
 
-    def end(self, number) -> None:
+    def end(self, number: Index) -> None:
         self.start(number, come=False)
         pl.when(~self.another(number))(partial(self.wait, number, come=False))

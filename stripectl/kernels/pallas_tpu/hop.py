@@ -9,6 +9,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from stripectl.core.layout import Index
+
 COLLECTIVE = 7  # an id that no other kernel uses; all hops share it, because all synchronise with the same neighbours
 
 
@@ -33,7 +35,7 @@ class RemoteHop(NamedTuple):
         found = enumerate(zip(self.sources, self.targets, strict=True))
         return [onward(x.at[self.rows], y.at[self.rows], self.gone.at[i], self.come.at[i]) for i, (x, y) in found]
 
-    def beside(self, lives, compute: Callable) -> None:
+    def beside(self, lives: Index, compute: Callable) -> None:
         """Run compute() in every step of a grid (cores, heads, steps, group) while the copies are on their way, if
         there are tiles at all."""
         (core, h, step, g), (_, heads, steps, group) = map(pl.program_id, range(4)), map(pl.num_programs, range(4))

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import Array
 
 from stripectl.core.kernel import FusedHop
-from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.layout import Bands, MaskBlock, Tile
 
 ROWS = 2  # the axis of rows in (B, N, T, H) and (B, N, T)
 
@@ -19,7 +20,7 @@ class Padding(NamedTuple):
     padded: int
     end: int
 
-    def pad(self, x):
+    def pad(self, x: Array) -> Array:
         """(B, N, T, ...) with padded rows."""
         if self.end == self.pieces * self.rows:
             return x
@@ -35,7 +36,7 @@ class Padding(NamedTuple):
         shapes = [(*like.shape[:ROWS], self.end, *like.shape[ROWS + 1 :]) for like in likes]
         return tuple(self.cut(x.reshape(shape)) for x, shape in zip(found, shapes, strict=True))
 
-    def cut(self, x):
+    def cut(self, x: Array) -> Array:
         """The inverse of `pad`."""
         if self.end == self.pieces * self.rows:
             return x
@@ -45,7 +46,7 @@ class Padding(NamedTuple):
 
 
 def padding_of(
-    bands: Sequence[MaskBlock], stripes: MaskBlock, tile: Tile, hop: FusedHop | None
+    bands: Bands, stripes: MaskBlock, tile: Tile, hop: FusedHop | None
 ) -> tuple[Padding, Padding, FusedHop | None]:
     """(padding of the queries, of the keys, the hop) of a pair of shards whose queries are computed in stripes."""
     (rows, cols), (count, together, _) = (bands[0].rows, bands[0].cols), stripes.low.shape

@@ -6,12 +6,12 @@ are multiplied at once. `benchmarks/tile_memory.py` asks the compiler for the su
 """
 
 import math
-from typing import Any
 
 from stripectl.core.kernel import BLOCK_COPIES, LANES, padded_to_lanes
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import sequence_sharding
-from stripectl.core.workload import DTYPE_BYTES
+from stripectl.core.workload import DTYPE_BYTES, Workload
 
 VMEM_BYTES = 64 * 2**20  # the most that a kernel may use, where a core has as much
 DQ_BYTES = 4 * 2**20  # for dQ; a v4 core has 16 MiB in total
@@ -51,7 +51,7 @@ def backward_bytes(tile: Tile, heads: tuple[int, int], group: int, width: int, r
     return BLOCK_COPIES * blocks + sums * FLOAT32
 
 
-def vmem_bytes(workload: Any, plan: Any, passes: str, cores: int) -> int:
+def vmem_bytes(workload: Workload, plan: Plan, passes: str, cores: int) -> int:
     """Bytes that a tile of the pass takes."""
     tile, heads, width = plan.tiles[passes], (workload.head_dim, workload.value_dim), DTYPE_BYTES[workload.dtype]
     group, rows = workload.heads // workload.kv_heads, sequence_sharding(workload, plan).query_rows

@@ -9,15 +9,17 @@ from typing import Any
 
 from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, roundings_of_scaled_queries
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported_by_pallas
+from stripectl.core.workload import Workload
 from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size, vmem_bytes
 
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     if kind == "tpu" and workload.window.left is not None:
         return Reason.unsupported("splash has causal and full masks, but no windows", "Try --kernel pallas_tpu.")
     if reason := why_unsupported_by_pallas("splash", workload, kind):

@@ -21,14 +21,15 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 import stripectl.compat as compat
-from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.layout import Bands, MaskBlock, Tile
 from stripectl.core.mask_tiles import clip
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import fold
 from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size
+from stripectl.kernels.xla.kernel import Arrays
 
 EMPTY = rectangles.EMPTY
 
@@ -37,7 +38,7 @@ library, MaskInfo, backward_dq, backward_dkv = compat.splash()
 WHOLE = MaskInfo(None, None, None, None, None)  # no mask: every tile runs, in order
 
 
-def keep(query, key):
+def keep(query: Array, key: Array) -> Array:
     """The mask inside a tile, where a query's position is its row plus the band's `high`."""
     return query >= key
 
@@ -65,17 +66,19 @@ def settings(masked: bool, interpret: bool) -> dict[str, Any]:
     }
 
 
-def pad(x, side: int):
+def pad(x: Array, side: int) -> Array:
     """Rows, the second dimension, padded with zeros to a multiple of a side of a tile."""
     behind = -x.shape[1] % side
     return jnp.pad(x, [(0, 0), (0, behind), *[(0, 0)] * (x.ndim - 2)]) if behind else x
 
 
-def pads_keys(bands, tile: Tile) -> bool:
+def pads_keys(bands: Bands, tile: Tile) -> bool:
     return bands[0].cols % tile.block_kv > 0
 
 
-def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
+def attend(
+    band: MaskBlock, tile: Tile, masked: bool, interpret: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array
+) -> tuple[Array, Array]:
     """(out_MTH, log-sum-exp_MT) of a rectangle."""
     info = mask_of(band, tile, by_columns=False) if masked else WHOLE
     at_once = compute_size(tile, COMPUTE if masked else COMPUTE_WHOLE)
@@ -93,7 +96,18 @@ def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
     return out[:, : band.rows], lse[:, : band.rows]
 
 
-def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, dout_MTH, delta_MT):
+def differentiate(
+    band: MaskBlock,
+    tile: Tile,
+    masked: bool,
+    interpret: bool,
+    q_MTH: Array,
+    k_LSH: Array,
+    v_LSH: Array,
+    lse_MT: Array,
+    dout_MTH: Array,
+    delta_MT: Array,
+) -> tuple[Array, Array, Array]:
     """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
     q, lse, dout, delta = (pad(x, tile.block_q) for x in (q_MTH, lse_MT, dout_MTH, delta_MT))
     k, v = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
@@ -108,17 +122,17 @@ def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, do
     return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
 
 
-def compiled_or_interpreted(compute, band, tile, masked):
+def compiled_or_interpreted(compute: Callable, band: MaskBlock, tile: Tile, masked: bool) -> Callable:
     """`compute` as a TPU runs it, or as Pallas interprets it on a CPU; the platform of the lowering decides."""
 
-    def choose(*arrays):
+    def choose(*arrays: Array) -> Any:
         run = partial(compute, band, tile, masked)
         return lax.platform_dependent(*arrays, cpu=partial(run, True), default=partial(run, False))
 
     return choose
 
 
-def scaled_queries(q_BNTH):
+def scaled_queries(q_BNTH: Array) -> Array:
     """Folded queries times head_dim^-0.5, rounded once: a bfloat16 product would round the scale too."""
     return fold((q_BNTH.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
 
@@ -126,17 +140,29 @@ def scaled_queries(q_BNTH):
 def passes_of(attend: Callable, differentiate: Callable) -> tuple[Callable, Callable]:
     """(forward, backward) of a kernel whose library computes a rectangle, as `attend` and `differentiate` do here."""
 
-    def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
-        def compute(band, masked, *arrays):
+    def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile) -> Arrays:
+        def compute(band: MaskBlock, masked: bool, *arrays: Array) -> Arrays:
             return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
 
         keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
         return rectangles.forward([scaled_queries(q_BNTH)], keys, state, bands, compute, padded)
 
-    def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
+    def backward(
+        q_BNTH: Array,
+        k_BKSH: Array,
+        v_BKSH: Array,
+        dout_BNTH: Array,
+        lse_BNT: Array,
+        delta_BNT: Array,
+        dq_BNTH: Array,
+        bands: Bands,
+        tile: Tile,
+    ) -> tuple[Array, Array, Array]:
         queries = scaled_queries(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
 
-        def compute(band, masked, q, lse, dout, delta, k, v):
+        def compute(
+            band: MaskBlock, masked: bool, q: Array, lse: Array, dout: Array, delta: Array, k: Array, v: Array
+        ) -> tuple[Array, Array, Array]:
             run = compiled_or_interpreted(differentiate, band, tile, masked)
             dq, dk, dv = run(q, k, v, lse, dout, delta)
             return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv

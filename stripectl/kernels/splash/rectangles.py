@@ -8,19 +8,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
+from stripectl.core.layout import Bands, Index, MaskBlock
 from stripectl.errors import BadInput
+from stripectl.kernels.xla.kernel import Arrays
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
 NOTHING = 2 * EMPTY  # the log-sum-exp of no scores; it has no weight next to EMPTY
 
 
-def visit_blocks(bands, compute, state, padded: bool):
+def visit_blocks(bands: Bands, compute: Callable, state: Arrays, padded: bool) -> Arrays:
     """state = compute(band, masked, state) for each rectangle that is not dead; one compiled body serves them all.
     Where keys are `padded`, every rectangle is masked."""
 
-    def rectangle(band, state):
+    def rectangle(band: MaskBlock, state: Arrays) -> Arrays:
         case = (band.high > -band.rows) * (2 - ((band.high >= band.cols - 1) & (not padded)))
         branches = [lambda state: state, partial(compute, band, False), partial(compute, band, True)]
         return branches[case](state) if isinstance(case, int) else lax.switch(case, branches, state)
@@ -31,26 +33,26 @@ def visit_blocks(bands, compute, state, padded: bool):
         return rectangle(bands[0], state)
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
 
-    def turn(r, state):
+    def turn(r: Index, state: Arrays) -> Arrays:
         return rectangle(bands[0]._replace(row=table[r, 0], col=table[r, 1], high=table[r, 2]), state)
 
     return lax.fori_loop(0, len(bands), turn, state)
 
 
-def fold(x):
+def fold(x: Array) -> Array:
     """Batch and heads as one dimension."""
     return x.reshape(-1, *x.shape[2:])
 
 
-def cut_block(x, at, size):
+def cut_block(x: Array, at: Index, size: int) -> Array:
     return lax.dynamic_slice_in_dim(x, at, size, axis=1)
 
 
-def put_block(x, at, part):
+def put_block(x: Array, at: Index, part: Array) -> Array:
     return lax.dynamic_update_slice_in_dim(x, part, at, axis=1)
 
 
-def merge(state, out_MTH, lse_MT):
+def merge(state: Sequence[Array], out_MTH: Array, lse_MT: Array) -> Arrays:
     """The state merged with `out` and `lse` of further keys. A row without keys has a log-sum-exp of NOTHING or less
     and may have a NaN output; its weight is zero."""
     before_MTH, max_MT, sum_MT = state
@@ -60,11 +62,13 @@ def merge(state, out_MTH, lse_MT):
     return before_MTH * decay_MT[..., None] + added_MTH, new_MT, sum_MT * decay_MT + weight_MT
 
 
-def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable, padded: bool = False):
+def forward(
+    queries: Sequence, keys: Sequence, state: Arrays, bands: Bands, attend: Callable, padded: bool = False
+) -> Arrays:
     """The state after attend(band, masked, *queries, *keys) -> (out_MTH, log-sum-exp_MT) for each live rectangle.
     `attend` gets the rectangle's rows of the folded arrays."""
 
-    def compute(band, masked, state):
+    def compute(band: MaskBlock, masked: bool, state: Arrays) -> Arrays:
         rows = (cut_block(x, band.row, band.rows) for x in queries)
         columns = (cut_block(x, band.col, band.cols) for x in keys)
         met = merge([cut_block(x, band.row, band.rows) for x in state], *attend(band, masked, *rows, *columns))
@@ -74,11 +78,13 @@ def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable, p
     return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
 
 
-def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: Callable, padded: bool = False):
+def backward(
+    queries: Sequence, keys: Sequence, dq_BNTH: Array, bands: Bands, differentiate: Callable, padded: bool = False
+) -> Arrays:
     """(dq, dk, dv), dk and dv folded, from differentiate(band, masked, *queries, *keys) -> (dq, dk, dv) for each live
     rectangle, as in `forward`; dq is added to the dq that is given."""
 
-    def compute(band, masked, grads):
+    def compute(band: MaskBlock, masked: bool, grads: Arrays) -> Arrays:
         rows = (cut_block(x, band.row, band.rows) for x in queries)
         columns = (cut_block(x, band.col, band.cols) for x in keys)
         found = (x.astype(jnp.float32) for x in differentiate(band, masked, *rows, *columns))

@@ -6,12 +6,11 @@ compiler for the sums, and a test compares them. Arrays are taken to be in the d
 arrays of short sequences in VMEM, and then a tile takes less.
 """
 
-from typing import Any
-
 from stripectl.core.kernel import BLOCK_COPIES, LANES, SUBLANES, padded_to_lanes
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import sequence_sharding
-from stripectl.core.workload import DTYPE_BYTES
+from stripectl.core.workload import DTYPE_BYTES, Workload
 
 # Keys that a kernel multiplies at once, out of the block_kv that it has fetched, where the plan does not say: under a
 # mask, and without. In the forward pass, and by the compiler's bundles, the larger number is 1 to 7 % faster without a
@@ -71,7 +70,7 @@ def score_bytes(kernel: str, tile: Tile, heads: tuple[int, int], masked: bool, c
     return tile.block_q * (copies * at_once + WIDE * wide) * FLOAT32
 
 
-def vmem_bytes(workload: Any, plan: Any, passes: str, cores: int) -> int:
+def vmem_bytes(workload: Workload, plan: Plan, passes: str, cores: int) -> int:
     """Bytes that a tile of the pass takes on a device with this number of cores: of the kernel that takes most."""
     tile, heads, width = plan.tiles[passes], (workload.head_dim, workload.value_dim), DTYPE_BYTES[workload.dtype]
     return int(
@@ -83,7 +82,7 @@ def vmem_bytes(workload: Any, plan: Any, passes: str, cores: int) -> int:
     )
 
 
-def whether_masked(workload: Any, plan: Any, tile: Tile) -> tuple[bool, ...]:
+def whether_masked(workload: Workload, plan: Plan, tile: Tile) -> tuple[bool, ...]:
     """Whether the kernels of a plan mask: they have both programs where a pair of shards decides at run time."""
     sharding = sequence_sharding(workload, plan)
     if sharding.key_piece % tile.block_kv:

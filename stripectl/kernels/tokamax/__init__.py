@@ -18,9 +18,11 @@ from stripectl.core.kernel import (
     roundings_of_scaled_queries,
 )
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported_by_pallas
+from stripectl.core.workload import Workload
 from stripectl.kernels.tokamax.tile_memory import dq_sums, vmem_bytes
 
 SCALAR_BYTES = 2**20  # scalar memory of a TPU core
@@ -31,7 +33,7 @@ MIN_DEFAULT_ROWS = 512
 SEARCHED_SIDES = 1024, 2048  # as tokamax's own sweep has them: one tile of 4096 compiles for more than 15 minutes
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, *_: Any) -> Reason | None:
     if reason := why_unsupported_by_pallas("tokamax", workload, kind):
         return reason
     if workload.window.left is not None:
@@ -47,7 +49,7 @@ def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> Reason | No
     )
 
 
-def known_tile(workload: Any, plan: Any, device_kinds: Sequence[str], passes: str) -> KnownTile | None:
+def known_tile(workload: Workload, plan: Plan, device_kinds: Sequence[str], passes: str) -> KnownTile | None:
     """The winner of tokamax's own sweep for the shape nearest to a pair of shards."""
     from stripectl.kernels.tokamax.winners import Shape, nearest_winner
 

@@ -18,6 +18,7 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
+from jax import Array
 
 import stripectl.compat as compat
 from stripectl.core.layout import MaskBlock, Tile
@@ -101,7 +102,9 @@ def settings(tile: Tile, masked: bool, interpret: bool, **own: Any) -> dict[str,
     return {"mask_value": MASK_VALUE, "is_mqa": False, "config": config, "mask_function": function}
 
 
-def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
+def attend(
+    band: MaskBlock, tile: Tile, masked: bool, interpret: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array
+) -> tuple[Array, Array]:
     """(out_MTH, log-sum-exp_MT) of a rectangle."""
     info = listed_tiles(band, tile, by_columns=False) if masked else NO_MASK
     q, k, v = pad(q_MTH, tile.block_q), pad(k_LSH, tile.block_kv), pad(v_LSH, tile.block_kv)
@@ -115,7 +118,18 @@ def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
     return out[:, : band.rows], lse[:, : band.rows]
 
 
-def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, dout_MTH, delta_MT):
+def differentiate(
+    band: MaskBlock,
+    tile: Tile,
+    masked: bool,
+    interpret: bool,
+    q_MTH: Array,
+    k_LSH: Array,
+    v_LSH: Array,
+    lse_MT: Array,
+    dout_MTH: Array,
+    delta_MT: Array,
+) -> tuple[Array, Array, Array]:
     """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
     lists, info = lists_live_tiles(band.cols, tile), NO_MASK
     if masked:

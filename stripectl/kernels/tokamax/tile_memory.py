@@ -6,12 +6,12 @@ a tile of 1024x2048x1024 takes 33.3 MiB; this arithmetic says 38.4 and 33.2.
 """
 
 import math
-from typing import Any
 
 from stripectl.core.kernel import BLOCK_COPIES, LANES, SUBLANES
 from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import sequence_sharding
-from stripectl.core.workload import DTYPE_BYTES
+from stripectl.core.workload import DTYPE_BYTES, Workload
 
 DQ_SUMS = 3  # partial sums of dQ, with more columns of tiles than that; with as few, each column has its own
 FLOAT32 = DTYPE_BYTES["float32"]
@@ -32,7 +32,7 @@ def lists_live_tiles(keys: int, tile: Tile) -> bool:
     return math.ceil(keys / tile.block_kv) > DQ_SUMS
 
 
-def vmem_bytes(workload: Any, plan: Any, passes: str, cores: int) -> int:
+def vmem_bytes(workload: Workload, plan: Plan, passes: str, cores: int) -> int:
     """Bytes that a tile of the pass takes."""
     tile, width = plan.tiles[passes], DTYPE_BYTES[workload.dtype]
     at_once = tile.block_kv_compute or tile.block_kv

@@ -4,18 +4,18 @@ It is written in Pallas for Mosaic GPU. It skips dead tiles under a causal mask,
 the library's own choice for a call that was not tuned.
 """
 
-from typing import Any
-
 from stripectl.compat import why_no_tokamax
 from stripectl.core.kernel import Capability, Kernel
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.validation import why_not_whole_sequences
+from stripectl.core.workload import Workload
 from stripectl.kernels.cudnn import COUNTED, SHARING
 
 HOPPER, HEAD_UNIT, MAX_HEAD_DIM = 9, 16, 256
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> Reason | None:
+def why_unsupported(workload: Workload, plan: Plan, kind: str, capability: Capability | None = None) -> Reason | None:
     if kind != "gpu":
         return Reason.unsupported("tokamax_gpu runs on GPUs", "Try --kernel tokamax on TPUs, or --kernel xla.")
     if capability is not None and capability[0] != HOPPER:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
+from jax import Array
 from jax.extend.backend import get_default_device
 from jax.lax import DotAlgorithmPreset
 
@@ -23,6 +24,7 @@ import stripectl.compat as compat
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.causal import causal_passes
 from stripectl.kernels.splash.rectangles import NOTHING
+from stripectl.kernels.xla.kernel import Arrays
 
 EMPTY = rectangles.EMPTY
 PRECISION = (DotAlgorithmPreset.BF16_BF16_F32,) * 2  # of scores and of the output
@@ -30,26 +32,26 @@ PRECISION = (DotAlgorithmPreset.BF16_BF16_F32,) * 2  # of scores and of the outp
 LIBRARY = compat.tokamax_gpu()
 
 
-def settings(causal: bool, q_MTH) -> dict:
+def settings(causal: bool, q_MTH: Array) -> dict:
     return {"is_causal": causal, "logits_scale": q_MTH.shape[2] ** -0.5, "logits_soft_cap": None}
 
 
-def call_of(causal: bool, *arrays) -> Any:
+def call_of(causal: bool, *arrays: Array | None) -> Any:
     """A call as the library describes it to the function that chooses the blocks of an untuned call."""
     options = {"bias": None, "mask": LIBRARY.Mask(is_causal=causal), "q_indices": None, "k_indices": None}
     return SimpleNamespace(op=None, args=arrays, kwargs={**options, "precision": PRECISION, "return_residuals": True})
 
 
-def rows_first(*arrays):
+def rows_first(*arrays: Array) -> Arrays:
     return tuple(x.swapaxes(0, 1) for x in arrays)
 
 
-def key_limit(keys: int, block: int):
+def key_limit(keys: int, block: int) -> Array | None:
     """The number of keys that queries may see, where the last block has others too."""
     return jnp.full((1, 1), keys, jnp.int32) if keys % block else None
 
 
-def attend(causal: bool, q_MTH, k_LSH, v_LSH):
+def attend(causal: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array) -> tuple[Array, Array]:
     """(out_MTH, log-sum-exp_MT)"""
     q, k, v = rows_first(q_MTH, k_LSH, v_LSH)
     blocks = LIBRARY.forward.get_heuristics_config(call_of(causal, q, k, v), False)
@@ -70,7 +72,9 @@ def attend(causal: bool, q_MTH, k_LSH, v_LSH):
     return out.swapaxes(0, 1), jnp.where(total > 0, most + jnp.log(total), NOTHING)
 
 
-def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
+def differentiate(
+    causal: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array, lse_MT: Array, out_MTH: Array, dout_MTH: Array
+) -> Arrays:
     """(dq_MTH, dk_LSH, dv_LSH)"""
     q, k, v, out, dout = rows_first(q_MTH, k_LSH, v_LSH, out_MTH, dout_MTH)
     blocks = LIBRARY.backward.get_heuristics_config(call_of(causal, None, out, dout, q, k, v))

@@ -6,7 +6,7 @@ where it is small, and so needs fewer operations.
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 DEGREE = 5  # an error of 2e-7; float32 rounds to 1e-7 in any case
 NEAREST = np.polynomial.Chebyshev.interpolate(np.exp2, DEGREE, domain=[-0.5, 0.5])
@@ -15,7 +15,7 @@ MIN_EXPONENT = -126.0  # the smallest exponent of a normal float32
 TO_LAST_BITS = 1.5 * 2.0**23  # adding it leaves the integer in a float32's last bits: cheaper than a conversion
 
 
-def power_of_two(x):
+def power_of_two(x: Array) -> Array:
     """2^x in float32 for x up to 127, with a relative error of at most 3e-7; 0 for x below -126.
 
     It ends in a selection: XLA computes such a loop only once, and repeats other short loops for each reader.
