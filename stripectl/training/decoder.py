@@ -194,7 +194,7 @@ class LayerStacks:
         """x after the next layers, in the order of the tokens."""
         each = Counter(map(self.stack_of, body))
 
-        def turn_of(x: jax.Array, states: Mapping[str, Any]) -> tuple[jax.Array, None]:
+        def turn_of(x: jax.Array, states: Mapping[str, nnx.State]) -> tuple[jax.Array, None]:
             done, switched = Counter[str](), None
             for kind in body:
                 x, switched = self.moved(x, switched, self.attention[kind].switch), self.attention[kind].switch
@@ -211,7 +211,7 @@ class LayerStacks:
         x, _ = lax.scan(turn_of, x, states)
         return x
 
-    def next_layers(self, name: str, count: int, turns: int) -> Any:
+    def next_layers(self, name: str, count: int, turns: int) -> nnx.State:
         """The parameters of the next layers of a stack, of which each turn takes `count`."""
         first = self.used[name]
 

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -161,7 +161,14 @@ class TileGrid(NamedTuple):
         return computed(carried) if hop else lax.cond(count > 0, computed, tuple, tuple(carried))
 
 
-def options_of(hops: bool) -> dict[str, Any]:
+class CallOptions(TypedDict):
+    """Options of `pallas_call` that depend on the platform."""
+
+    compiler_params: pltpu.CompilerParams
+    interpret: bool | pltpu.InterpretParams
+
+
+def options_of(hops: bool) -> CallOptions:
     """Options of a kernel with or without hops, for the platform that is compiled for."""
     params = pltpu.CompilerParams(
         dimension_semantics=("parallel", "arbitrary", "arbitrary", "arbitrary"),
