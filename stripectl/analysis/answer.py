@@ -116,7 +116,7 @@ def scheme_phrase(plan: Plan) -> str:
 
 
 def plan_phrase(m: Measurement, others: Iterable[Measurement]) -> str:
-    """A plan in words, with the tiles, the mesh and the options in which it differs from others."""
+    """Describe a plan in words: tiles, mesh, and the options in which it differs from others."""
     return equal_plans_phrase([m], others)
 
 

@@ -128,7 +128,8 @@ class NoMatch(Exception):
 def _meant(
     selector: Selector | None, clauses: Sequence[Clause], known: Sequence[IndexedMeasurement]
 ) -> list[IndexedMeasurement]:
-    """The measurements that a claim covers, narrowed word by word: the first word that leaves none is reported."""
+    """Find the measurements that a claim covers, and narrow them word by word: the first word that leaves none is
+    reported."""
     kept = [k for k in known if not k.baseline or (selector and selector.names_mesh)]
     steps: list[tuple[str, Callable[[IndexedMeasurement], bool], Callable[[IndexedMeasurement], str]]] = [
         (clause.text, lambda k, clause=clause: clause.fits(k.m), lambda k, clause=clause: clause.shown(k.m))

@@ -240,7 +240,7 @@ def approximate_length(seq_len: int) -> str:
 
 
 def unranked_sentence(found: Recommendation, ranking: Ranking) -> str:
-    """The plans that were not ranked, and why."""
+    """Say which plans were not ranked, and why."""
     ranked = {str(m.plan) for m in ranking.rivals}
     others = sorted(
         {str(m.plan) for m in ranking.members if m.status == "ok" and not m.is_search_probe}

@@ -32,7 +32,7 @@ def implausible_sentences(run: MeasurementSet) -> list[str]:
 
 
 def fast_sentences(run: MeasurementSet) -> list[str]:
-    """The plans that are faster than a reader expects, each once."""
+    """Name the plans that are faster than a reader expects, each once."""
     said = (f"{m.plan} {m.workload.passes}, {m.method}: {why}" for m in run if (why := why_so_fast(m, run)))
     return list(dict.fromkeys(said))
 

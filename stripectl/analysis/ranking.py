@@ -74,8 +74,8 @@ def has_time(m: Measurement) -> bool:
 
 
 def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The plans with a time, except plans that a stronger method refuses, as a compiler does for plans that do not fit
-    in memory: it is asked about one layout, and its answer counts for plans that differ only in this."""
+    """Select the plans with a time, except plans that a stronger method refuses, as a compiler does for plans that do
+    not fit in memory: it is asked about one layout, and its answer counts for plans that differ only in this."""
     measurements, refused = list(measurements), dict[tuple[str, ...], int]()
     for m in measurements:
         if m.status == "refused":

@@ -275,7 +275,7 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
 
 
 def refused_plans(ranking: Ranking) -> tuple[RefusedPlans, ...]:
-    """The plans of the workload without a time, grouped where their reasons differ only in numbers."""
+    """Group the workload's plans without a time whose reasons differ only in numbers."""
     return tuple(
         RefusedPlans(
             status=those[0].status,

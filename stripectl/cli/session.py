@@ -101,7 +101,7 @@ def largest_shown(run: "Run") -> tuple["Run", list[str]]:
 def run_of_command(
     output: OutputOptions, requests: "Sequence[Request]", by: str = "key"
 ) -> Generator["RunWriter", None, None]:
-    """The run of this command: a new run, or with --resume the run to continue."""
+    """Build the run of this command: a new run, or with --resume the run to continue."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
     from stripectl.runner.open_run import open_run

@@ -223,7 +223,7 @@ def compile_case(case: Case, target: Target, compilers: CompilerPool) -> Measure
 
 
 def with_report(m: Measurement, report: CompilerReport, target: Target) -> Measurement:
-    """The measurement with the compiler's facts about its program, and the time of its copies; refused where the
+    """Add the compiler's facts about the program to a measurement, and the time of its copies; refused where the
     program does not fit in memory, together with the parameters of the model that it does not compute."""
     program, rate = report.program, target.hardware.figure("hbm_bytes_per_s")
     if program.copies and rate:  # a copy reads and writes
@@ -236,7 +236,7 @@ def with_report(m: Measurement, report: CompilerReport, target: Target) -> Measu
 
 
 def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, compilers: CompilerPool) -> Measurement:
-    """The measurement with the simulated time from the compiler's cycles and schedule; without a time where the
+    """Add the time that follows from the compiler's cycles and schedule; no time where the
     hardware's profile lacks a figure that this needs."""
     if m.status != "ok":
         return m

@@ -22,7 +22,7 @@ class Attend(Protocol):
         ...
 
     def empty(self, q: Array) -> Array:
-        """The state of queries that have not attended to any key."""
+        """Make the state of queries that have not attended to any key."""
         ...
 
     def query(self, q: Array) -> Array:
@@ -75,7 +75,7 @@ class PartialAttend(Attend, Protocol):
         ...
 
     def merge(self, state: Array, partial: Array) -> Array:
-        """The state after the queries have also attended to the keys of a partial result."""
+        """Merge into the state a partial result for other keys."""
         ...
 
     def maximum(self, state: Array) -> Array:

@@ -13,7 +13,7 @@ TILES_A_SIDE = 16  # with 16 tiles a balanced layout keeps 1.77 of its 1.88 on 8
 
 
 def with_mesh(plan: Plan, devices: int) -> Plan:
-    """The plan with its mesh named: all devices on the scheme's own axes, as balanced as possible, larger axes
+    """Name the plan's mesh: all devices on the scheme's own axes, as balanced as possible, larger axes
     first."""
     if plan.mesh is not None:
         return plan

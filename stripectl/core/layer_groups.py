@@ -27,7 +27,7 @@ def layer_groups(workload: Workload, plan: Plan) -> list[LayerGroup]:
 
 
 def by_layer_group(workload: Workload, plan: Plan, change: Callable[[Workload, Plan], Plan]) -> Plan:
-    """The plan after a change to the plan of each group of layers."""
+    """Change the plan of each group of layers."""
     return join_plans([change(group.workload, group.plan) for group in layer_groups(workload, plan)])
 
 

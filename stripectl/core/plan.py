@@ -190,7 +190,7 @@ class Plan:
         return {"forward": self.tile, "backward": self.backward or self.tile}
 
     def with_tile_of_pass(self, passes: str, tile: Tile) -> "Plan":
-        """The plan with another tile in the `forward` or the `backward` pass."""
+        """Replace the tile of the `forward` or the `backward` pass."""
         return replace(self, **{TILE_OF_PASS[passes]: tile})
 
     @property
@@ -406,7 +406,7 @@ class UnreadablePlan(Plan):
 
 
 def read_plan(text: str) -> Plan:
-    """The plan in a file; a plan that this stripectl cannot read gives an `UnreadablePlan`."""
+    """Parse a plan that a file holds; give an `UnreadablePlan` where this stripectl cannot read it."""
     try:
         return parse_plan(text)
     except (BadInput, ValueError) as error:

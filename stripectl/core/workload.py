@@ -306,7 +306,7 @@ class Workload:
         return Model(name=self.model or "", **own)
 
     def with_attention(self, kind: str) -> "Workload":
-        """The workload with attention of one kind in all layers."""
+        """Give all layers attention of one kind."""
         if kind == self.attention:
             return self
         return replace(self, **kind_fields(kind, self.linear_heads))

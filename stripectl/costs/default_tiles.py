@@ -41,7 +41,7 @@ def with_tile(
     flags: Mapping[str, str] = NO_FLAGS,
     timed: TimedTile | None = None,
 ) -> Plan:
-    """The plan with the tile of each pass named, for layers of either kind; the plan must be able to run."""
+    """Name the tile of each pass, for layers of either kind; the plan must be able to run."""
     return by_layer_group(workload, plan, lambda own, each: _with_tile(each, own, hardware, flags, timed))
 
 

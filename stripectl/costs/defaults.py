@@ -30,7 +30,7 @@ def with_defaults(
     flags: Mapping[str, str] = NO_FLAGS,
     timed: TimedTile | None = None,
 ) -> Plan:
-    """The plan with all parts named, on `devices` devices where it names no mesh. Compiler `flags` may change the
+    """Name all parts of a plan, on `devices` devices where it has no mesh. Compiler `flags` may change the
     memory of a core, and so its tiles. A plan that cannot compute the workload gets no tile."""
     named = with_names(plan, workload, hardware, devices)
     if why_unsupported(named, workload, hardware.kind, devices, hardware.capability):
@@ -39,14 +39,14 @@ def with_defaults(
 
 
 def with_names(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> Plan:
-    """The plan with its layout, its mesh and its kernels named; where `devices` is None its mesh stays as it is."""
+    """Name the layout, the mesh and the kernels of a plan; where `devices` is None the mesh stays as it is."""
     laid = replace(plan, layout=plan.layout or schemes[plan.scheme].default_layout)
     meshed = laid if devices is None else with_mesh(laid, devices)
     return by_layer_group(workload, meshed, lambda own, each: with_machine_kernel(each, own, hardware))
 
 
 def with_machine_kernel(plan: Plan, workload: Workload, hardware: Hardware) -> Plan:
-    """The plan of equal layers with its kernel named: the first that can compute them of the machine's kernel, or where
+    """Name the kernel of a plan of equal layers: the first that can compute them of the machine's kernel, or where
     it is of another family the fast kernels of the family; the kernels in their place; and the reference loop, whose
     reason to refuse is the plainest where none of them can."""
     if plan.kernel:

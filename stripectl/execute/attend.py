@@ -115,7 +115,7 @@ class JaxAttend:
             )
 
     def requests_of(self, q: jax.Array, kv: KeysValues, me: Index) -> KeysValues:
-        """The requests of kv whose queries belong to shard `me`, where requests are sharded."""
+        """Select the requests of kv whose queries belong to shard `me`, where requests are sharded."""
         requests = q.shape[0]
         if requests == kv[0].shape[0]:
             return kv

@@ -110,7 +110,7 @@ class JaxLinearAttend(JaxAttend):
 
 
 def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps: jax.Array, me: Index, by: int) -> jax.Array:
-    """The state that the stacked maps of all shards before `me`, or after it with by=-1, make from zero."""
+    """Apply to zero the stacked maps of all shards before `me`, or after it with by=-1."""
     shards = maps.shape[0]
     maps, place = (maps, me) if by == 1 else (maps[::-1], shards - 1 - me)
 

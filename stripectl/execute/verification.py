@@ -76,8 +76,8 @@ def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
 
 
 def cut_workload(workload: Workload, plan: Plan, seq_len: int) -> Workload:
-    """A workload with at most `seq_len` keys, as few heads and requests as the plan can divide, and queries, documents
-    and a sliding window in proportion."""
+    """Cut a workload to at most `seq_len` keys, as few heads and requests as the plan can divide, and queries,
+    documents and a sliding window in proportion."""
     devices = plan.product(axes_of(plan, query_sharding(workload, plan))[0])
     part = seq_len / workload.seq_len
 

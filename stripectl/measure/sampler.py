@@ -54,7 +54,7 @@ class SamplingState:
 
     @classmethod
     def begin(cls, key: str, known: Measurement) -> "SamplingState":
-        """A measurement that goes on from its samples."""
+        """Start or continue a measurement from its samples."""
         bare = replace(known, samples_s=(), median_s=None, ci95_s=None, noise=None)
         return cls(bare, key, list(known.samples_s), watch=Disturbances.before(known))
 
@@ -91,7 +91,7 @@ class SamplingState:
         return interval is not None and (interval[1] - interval[0]) / 2 <= NARROW_INTERVAL * median
 
     def to_measurement(self, least: int = 0) -> Measurement:
-        """The measurement with its samples; with fewer than `least` it is unfinished."""
+        """Put the samples into a measurement; it is unfinished with fewer than `least`."""
         kept = replace(self.measurement, samples_s=tuple(self.samples_s))
         if kept.status != "ok":
             return kept

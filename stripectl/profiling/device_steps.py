@@ -93,7 +93,8 @@ def device_steps(processes: Sequence[Sequence[Device]], module: str, program: Pr
 
 
 def match_runs(runs: Sequence[Sequence[Execution]]) -> list[tuple[Execution, ...]]:
-    """The runs that belong together, one per device: by their number where the profile has it, else by their order."""
+    """Match the runs that belong together, one per device: by their number where the profile has it, else by their
+    order."""
     numbered = [{each.run: each for each in found} for found in runs]
     if all(None not in known and len(known) == len(found) for known, found in zip(numbered, runs, strict=True)):
         shared = [number for number in numbered[0] if all(number in known for known in numbered)]

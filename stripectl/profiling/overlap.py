@@ -125,7 +125,7 @@ def in_the_middle(steps: Sequence[DeviceSteps], figure: Callable[[DeviceSteps], 
 
 
 def step_timeline(seen: DeviceSteps) -> StepTimeline:
-    """A step of every device as (kind, start, end), with `BINS` moments."""
+    """Divide a step into `BINS` moments, and list (kind, start, end) for every device."""
     rows = (merge_moments(moments(seen.parts(at), seen.end_s, BINS), seen.end_s) for at in range(len(seen.steps)))
     return StepTimeline(end_s=seen.end_s, devices=tuple(map(tuple, rows)))
 

@@ -55,7 +55,7 @@ class Tracer:
         self.reader.stop()
 
     def trace(self, devices: WorkerGroup, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
-        """The measurement with the overlap in a profile of its prepared plan; where that fails, with the reason."""
+        """Profile a prepared plan, and add the overlap to its measurement, or the reason where that fails."""
         folder = self.folder.absolute() / FOLDER / profile_name(m)
         plan = m.plan
         told = ProfiledPlan(

@@ -26,7 +26,7 @@ class Refusals(NamedTuple):
 
 
 def refusals(members: Iterable[Measurement]) -> Refusals:
-    """The plans of a table that have no time, grouped where their reasons differ only in numbers."""
+    """Group the plans without a time whose reasons differ only in numbers."""
     same = [those for those in refusals_and_failures(members) if those[0].status == "refused"]
     many = [those for those in same if len(those) > MAX_REFUSED_ROWS and not lacks_axis(those[0])]
     no_axis = [m for those in same if lacks_axis(those[0]) for m in those]

@@ -96,8 +96,7 @@ def environment_table(runs: Sequence[Run]) -> tuple[list[list[str]], int]:
 
 
 def common_measurements(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
-    """The measurements that the first run has in common with another (plan, workload, target and method), and
-    verdicts."""
+    """Pair the measurements of two runs with equal plan, workload, target and method, and give verdicts."""
     rows = list[list[str]]()
     for letter, run in zip(letters[1:], runs[1:], strict=True):
         try:

@@ -26,8 +26,8 @@ def git_commit() -> str | None:
 
 
 def ask(question: tuple[str, ...], settings: Mapping[str, str]) -> str | None:
-    """The answer of git with these settings in place of the folder's; None where it fails. The processes that it
-    started end with it."""
+    """Run git with these settings in place of the folder's, and return its output; None where it fails. The processes
+    that it started end with it."""
     known = {f"GIT_CONFIG_KEY_{at}": key for at, key in enumerate(settings)}
     known |= {f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(settings.values())}
     environment = os.environ | known | {"GIT_CONFIG_COUNT": str(len(settings))}

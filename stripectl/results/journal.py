@@ -73,7 +73,7 @@ def append(folder: Path, continued: str, by: str, m: Measurement) -> None:
 
 
 def replayed(folder: Path, continued: str, measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The measurements of the run.json with the digest `continued`, updated from its journal where it has one.
+    """Read the measurements of the run.json with the digest `continued`, updated from its journal where it has one.
 
     Raises:
         BadInput: the journal cannot be read, exceeds the limits of a run, or a complete line holds no measurement.

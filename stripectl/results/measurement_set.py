@@ -96,8 +96,7 @@ def _baseline_rank(m: Measurement) -> int:
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
-    """The measurement with its speed-up over the base; unchanged where it already has one, as in a run that was read
-    from a file."""
+    """Add the speed-up over the base; a measurement that has one, as in a run that was read from a file, stays."""
     speedup = None
     if base is not None and base is not m and base.median_s and m.median_s:
         interval = ratio_interval(base.samples_s, m.samples_s)

@@ -52,7 +52,7 @@ class Run:
 
     @property
     def results(self) -> MeasurementSet:
-        """The measurements with their speed-ups, which are computed once."""
+        """Measurements with speed-ups, which are computed once."""
         if not isinstance(self.measurements, MeasurementSet):
             self.measurements = with_speedups(self.measurements)
         return self.measurements
@@ -100,7 +100,7 @@ class Run:
         return f"{{\n{text}\n}}\n"
 
     def readable(self) -> "Run":
-        """The run with its speed-ups. A measurement whose plan this version of stripectl cannot read has a reason and
+        """Add speed-ups to the run. A measurement whose plan this version of stripectl cannot read has a reason and
         no time."""
         return replace(self, measurements=with_speedups(map(readable, self.measurements)))
 

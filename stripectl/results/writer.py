@@ -61,7 +61,7 @@ class RunWriter:
         self._write(m)
 
     def gathered(self) -> Run:
-        """The run with all its measurements."""
+        """Gather all measurements into a run."""
         self.run.measurements = list(self.latest)
         return self.run
 

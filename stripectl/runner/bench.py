@@ -66,7 +66,7 @@ def run_request(request: Request, backends: Backends, say: Say) -> Iterator[Even
 
 
 def resolve(request: Request, backends: Backends) -> Request:
-    """The request with the default values of its target, if a method can do it and its compiler is ready.
+    """Fill in the default values of the request's target, if a method can do it and its compiler is ready.
 
     Raises:
         BadInput: no method can do what is requested.
@@ -81,7 +81,7 @@ def resolve(request: Request, backends: Backends) -> Request:
 
 
 def make_cases(request: Request, place: LocalTarget, say: Say) -> list[Case]:
-    """The cases of every workload and plan, and the baselines on one device.
+    """Make the cases of every workload and plan, and the baselines on one device.
 
     Raises:
         BadInput, Missing: all cases are refused.
@@ -93,8 +93,9 @@ def make_cases(request: Request, place: LocalTarget, say: Say) -> list[Case]:
 
 
 def run_cases(request: Request, cases: Sequence[Case], backends: Backends, deadline: float) -> Iterator[Event]:
-    """The cases of each workload in turn, with a share of the remaining time by its work. Where a host is lost, the
-    cases without a result are refused; a search refuses none, because it chooses the cases that it runs."""
+    """Run the cases of each workload in turn; each workload gets a share of the remaining time by its work. Where a
+    host is lost, the cases without a result are refused; a search refuses none, because it chooses the cases that it
+    runs."""
     run = run_search if request.is_search else run_group
     groups = [[case for case in cases if case.workload == workload] for workload in request.workloads]
     for index, (workload, group) in enumerate(zip(request.workloads, groups, strict=True)):
@@ -113,7 +114,7 @@ def run_cases(request: Request, cases: Sequence[Case], backends: Backends, deadl
 
 
 def without_host(case: Case, lost: HostLost) -> Measurement:
-    """A case that did not run before a host was lost; one that was not ready keeps its reason."""
+    """Mark a case that did not run before a host was lost; a case that was not ready keeps its reason."""
     made = Measurement.of(case)
     return replace(made, status="refused", reason=refused_without(lost)) if case.is_ready else made
 
@@ -151,7 +152,7 @@ def run_group(request: Request, every: Sequence[Case], backends: Backends, budge
 def run_if_affordable(
     request: Request, every: Sequence[Case], group: Sequence[Case], backends: Backends, budget_s: float
 ) -> Iterator[Event]:
-    """The cases of a group, measured if the budget is enough for their samples, otherwise simulated beforehand; a
+    """Run the cases of a group: measured if the budget is enough for their samples, otherwise simulated beforehand; a
     resumed run keeps its method."""
     ahead = strongest_ahead(request, backends)
     methods = {method for case in every if case.is_ready for method in METHODS if request.was_run(case, method)}
@@ -201,8 +202,8 @@ def check_possible(request: Request, place: LocalTarget) -> None:
 
 
 def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) -> list[Case]:
-    """The cases of a bench: every plan with its mesh and tile, or the reason why it is refused. Nothing is timed here:
-    a plan that names no tile has the tile of its kernel's description where no table ships for the machine."""
+    """List the cases of a bench: every plan with its mesh and tile, or the reason why it is refused. Nothing is timed
+    here: a plan that names no tile has the tile of its kernel's description where no table ships for the machine."""
     with LocalBackends(request, say, cluster) as backends:
         place = replace(backends.place, timed=None)
         request = request.resolve_for(place)

@@ -66,12 +66,12 @@ def asked_cases(request: Request, place: LocalTarget) -> list[Case]:
 
 
 def asked_meshes(request: Request, plan: Plan, place: LocalTarget) -> list[Plan]:
-    """The plan with every requested mesh; a plan without a mesh has the default mesh."""
+    """Give the plan every requested mesh; a plan without a mesh has the default mesh."""
     return list(every_mesh(plan, place.target.devices)) if request.every_mesh and plan.mesh is None else [plan]
 
 
 def with_every_tile(case: Case, place: LocalTarget) -> list[Case]:
-    """A case with every tile of its kernel; a plan that names its tile, or cannot run, stays."""
+    """Give a case every tile of its kernel; a plan that names a tile, or cannot run, stays."""
     named = with_named_parts(case, place)
     if named.plan.tile or why_refused(named.plan, named.workload, place.target.hardware, place.target.devices):
         return [named]
@@ -88,18 +88,18 @@ def make_case(
     *,
     describe: bool = True,
 ) -> Case:
-    """The case of a plan: with all its parts named, or refused or failed with the reason. Its static facts take as long
-    as a simulation, which may `describe` it instead."""
+    """Make the case of a plan: with all its parts named, or refused or failed with the reason. Its static facts take as
+    long as a simulation, which may `describe` it instead."""
     return complete(case_of(workload, plan, flags, place, method), place, describe=describe)
 
 
 def case_of(workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget, method: Method) -> Case:
-    """The case of a plan as it was asked for."""
+    """Make the case of a plan as it was asked for."""
     return Case(workload=workload, plan=plan, target=place.target.name, method=method, flags=flags or None)
 
 
 def complete(case: Case, place: LocalTarget, *, describe: bool = True) -> Case:
-    """A case that was asked for, as `make_case` returns it."""
+    """Complete a case that was asked for, as `make_case` returns it."""
     hardware = place.target.hardware
     named = replace(with_named_parts(case, place), distortions=replaced_parts(case.workload))
     reason = (
@@ -117,7 +117,7 @@ def complete(case: Case, place: LocalTarget, *, describe: bool = True) -> Case:
 
 
 def with_named_parts(case: Case, place: LocalTarget) -> Case:
-    """The case of a plan with its layout, its mesh and its kernels named."""
+    """Name the layout, the mesh and the kernels of a case."""
     return replace(case, plan=with_names(case.plan, case.workload, place.target.hardware, place.target.devices))
 
 

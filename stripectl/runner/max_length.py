@@ -33,7 +33,7 @@ Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes wh
 
 
 def with_long_tiles(case: Case, place: LocalTarget) -> Plan:
-    """The plan of a case with its parts named, and with the default tiles of a long sequence, because each length that
+    """Name the parts of a case's plan, with the default tiles of a long sequence, because each length that
     is tried must hold whole tiles. A kernel that keeps all scores has another tile for each length."""
     hardware = place.target.hardware
     long = replace(case.workload, seq_len=min(LONG_LEN, LONG_ROWS * place.target.devices))
@@ -89,7 +89,7 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
 
 
 def search_max_length(case: Case, attempt: Attempt) -> Measurement:
-    """The measurement of a case with the longest sequence that fits; refused where not even the shortest fits.
+    """Search the longest sequence that fits; refuse the case where not even the shortest fits.
 
     `compiled_program.longest` holds the step, the length one step further, and why that is refused; where the
     compiler fails at a length, the search ends there with the longest length known to fit.

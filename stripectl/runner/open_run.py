@@ -99,7 +99,7 @@ def is_tried_again(m: Measurement) -> bool:
 
 
 def resume_from_samples(m: Measurement) -> Measurement:
-    """A measurement of a resumed run; a measurement that failed after it was sampled continues from its samples."""
+    """Resume a measurement; one that failed after it was sampled continues from its samples."""
     return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
 
 

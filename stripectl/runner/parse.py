@@ -55,7 +55,7 @@ class HeadShape:
 
 
 def parse_request(options: RequestOptions) -> Request:
-    """The request that the options describe."""
+    """Make the request that the options describe."""
     longest, every_tile = options.finds_max_length, options.tile == ALL
     if longest and every_tile:
         raise BadInput("--seqlen max needs one tile per plan. Omit --tile all, or name a tile.")
@@ -85,7 +85,7 @@ def parse_request(options: RequestOptions) -> Request:
 
 
 def parse_trace(options: RequestOptions, plan: str) -> Request:
-    """The request that measures one plan, to be profiled."""
+    """Make the request that measures one plan, to be profiled."""
     asked = parse_request(replace(options, plans=(plan,), method="measured"))
     sampling = replace(asked.sampling, budget_s=parse_duration(TRACE_TIME_BUDGET), min_samples=TRACE_MIN_SAMPLES)
     return replace(asked, sampling=sampling, baseline=False, default_size=not options.has_size)

@@ -27,8 +27,8 @@ OF_BACKWARD = {"backward": None, "states": "kept"}
 
 
 def parse_plans(options: RequestOptions, linear: Mapping[str, str]) -> list[Plan]:
-    """The plans that are named one by one, or the grid of the other options. With `all`, layouts and kernels that a
-    scheme does not support are skipped, and schemes are the schemes of inference, or the others.
+    """Parse the plans that are named one by one, or the grid of the other options. With `all`, layouts and kernels that
+    a scheme does not support are skipped, and schemes are the schemes of inference, or the others.
 
     Raises:
         BadInput: a value is unknown, a plan and an option contradict each other, or `auto` stands with another mesh.

@@ -16,8 +16,8 @@ from stripectl.simulate.sensitivity import with_estimated_sensitivity
 
 
 def run_search(request: Request, group: Sequence[Case], backends: Backends, budget_s: float) -> Iterator[Event]:
-    """The cases of one workload, simulated, or of many the notable cases. The most promising of each scheme and
-    mesh are compiled too, or measured where they can run; if one is refused, the next takes its place. Then the
+    """Simulate the cases of one workload, and of many cases keep the notable cases. The most promising of each scheme
+    and mesh are compiled too, or measured where they can run; if one is refused, the next takes its place. Then the
     baseline on one device, with the kernel and tile of the fastest plan, and, for many cases, a table of all."""
     started, place, search = time.monotonic(), backends.place, None
     simulated = backends.simulated(place)

@@ -90,7 +90,7 @@ class Request:
         return self.every_mesh or self.every_tile
 
     def resolve_for(self, place: LocalTarget) -> "Request":
-        """The request with default values that depend on the target."""
+        """Fill in the default values that depend on the target."""
         if place.target.hardware.kind != "cpu":
             return self
         own = {"dtype": "float32"} if self.default_dtype else {}

@@ -29,7 +29,7 @@ SCORE_BYTES = 4
 
 
 def with_static_facts(case: Case, hardware: Hardware) -> Case:
-    """The case with its static facts, for a hybrid model the facts of its linear layers; refused where its `unroll`
+    """Add static facts to a case, for a hybrid model the facts of its linear layers; refuse it where its `unroll`
     changes nothing, and failed where its scheme raises an error. A case that has facts, or is not ready, stays."""
     if case.facts or not case.is_ready:
         return case

@@ -51,7 +51,7 @@ def time_plans(
 
 
 def explain(case: Case, m: Measurement, place: LocalTarget, timings: MachineTimings) -> Measurement:
-    """The measurement of a simulated case with its tiles by round, its limits and its scaling."""
+    """Add tiles by round, limits and scaling to the measurement of a simulated case."""
     _, machines = with_cost_models(case, place, timings)
     hardware = place.target.hardware
     if facts := with_static_facts(case, hardware).facts:

@@ -22,7 +22,7 @@ def layers_run(workload: Workload) -> list[int]:
 
 
 def with_fewer_layers(case: Case) -> list[Case]:
-    """The cases that run in place of a training step with more layers than `layers_run`: the same with fewer layers."""
+    """Replace a training step with more layers than `layers_run` by cases with fewer: the same with fewer layers."""
     run = layers_run(case.workload)
     if not case.is_ready or case.workload.passes != STEP or (case.workload.layers or 0) <= max(run):
         return [case]

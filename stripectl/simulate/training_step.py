@@ -63,7 +63,7 @@ def attention_cost_source(machines: Sequence[CostModel]) -> CostSource:
 def simulated_step(
     m: Measurement, hardware: Hardware, machines: Sequence[CostModel], attention: Sequence[GroupTimes], at: int = 0
 ) -> Measurement:
-    """The measurement with the simulated time and bytes of its step; every collective outside attention is exposed.
+    """Add the simulated time and bytes of the step to a measurement; every collective outside attention is exposed.
     `attention` holds the times of a layer of each kind, where the plan is number `at` of those simulated together."""
     step, parts = step_work(m.workload, m.plan), simulated_step_model(m.workload, m.plan, hardware, machines)
     sent = step_sent_bytes(m.layers, step.sent, attention)
@@ -221,7 +221,7 @@ def simulated_step_model(
 
 
 def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) -> Measurement:
-    """The case with the time of its step, its limits and its scaling; `source` is the source of its overlap."""
+    """Add the time of the step, limits and scaling to a case; `source` is the source of the overlap."""
     found = parts.timed()
     return replace(
         case,

@@ -61,8 +61,8 @@ def check_length(seq_len: object) -> None:
 
 
 def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
-    """The plan with its layout and the mesh's sizes; with None the plan's own mesh, which must equal the mesh of the
-    surrounding shard_map.
+    """Name the plan's layout, and give the plan the mesh's sizes; with None the plan keeps its own mesh, which must
+    equal the mesh of the surrounding shard_map.
 
     Raises:
         BadInput: they differ, neither has sizes, or the plan omits a layout of which its scheme has several.
@@ -93,7 +93,7 @@ def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
 
 
 def with_layout(plan: Plan) -> Plan:
-    """The plan with its layout.
+    """Name the plan's layout.
 
     Raises:
         BadInput: it omits the layout, and its scheme has several. A default would compute something else than a caller

@@ -57,7 +57,7 @@ class RayPeer:
         return HostLost(f"{self.name} is gone", "Earlier results are saved; continue with --resume.")
 
     def call(self, method: Any, *arguments: Any, limit_s: float | None = ANSWER_S) -> Any:
-        """The answer of a method of the actor.
+        """Call a method of the actor, and return the answer.
 
         Raises:
             HostLost: it does not answer, or the host is lost meanwhile. Other errors: as its method raises.

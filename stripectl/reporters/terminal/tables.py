@@ -111,7 +111,7 @@ def fitted_table(
 
 
 def in_lines(plan: str, width: int) -> str:
-    """A plan in lines of at most `width` characters, broken after a comma, before its mesh, or between words."""
+    """Break a plan into lines of at most `width` characters: after a comma, before the mesh, or between words."""
     if len(plan) <= width:
         return plan
     at = max(plan.rfind(",", 0, width) + 1, plan.rfind("@", 0, width), plan.rfind(" ", 0, width) + 1)

@@ -37,7 +37,7 @@ def gains_of_raised_limit(made: Sequence[Measurement], place: LocalTarget, simul
 
 
 def with_default_tiles(m: Measurement, flags: Mapping[str, str], place: LocalTarget) -> Case:
-    """The case of a measurement's plan with its default tiles under these flags."""
+    """Give a measurement's plan its default tiles under these flags."""
     bare = replace(m.plan, tile=None, backward=None)
     return make_case(m.workload, bare, flags, place, "simulated", describe=False)
 

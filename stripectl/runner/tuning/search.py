@@ -81,7 +81,7 @@ def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
 
 
 def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
-    """The plan of every training step of a hybrid model: the fastest for linear layers, and for softmax layers the
+    """Join the plans of a hybrid model's training step: the fastest for linear layers, and for softmax layers the
     fastest on the same mesh."""
     by_work = {ranking.workload: [m.plan for m in ranking.rivals] for ranking in rankings(made)}
     steps = (workload for workload in request.workloads if len(workload.kinds) > 1)
