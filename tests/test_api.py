@@ -1,6 +1,10 @@
 """The Python interface: the commands as functions."""
 
+import inspect
+import re
 import sys
+from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,8 +12,14 @@ from typing import Any
 import pytest
 
 import stripectl
+from stripectl.api import BenchOptions
+from stripectl.cli.bench import command as bench_command
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
 from stripectl.errors import BadInput
 from stripectl.results.run import Run
+from stripectl.runner.options import RequestOptions
+from stripectl.runner.parse import parse_request
 from tests.support.fake_backend import FakeBackends
 
 SMALL = {"seqlen": "4k", "heads": 4, "head_dim": 64, "tile": 128, "pass_": "forward", "progress": False}
@@ -69,25 +79,90 @@ def test_tiles_are_searched_and_the_page_of_a_run_is_written_and_shown(tmp_path:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ({"seqlenn": "4k"}, "Did you mean seqlen"),
-        ({"passes": "forward"}, "Did you mean"),
+        ({"seqlenn": "4k"}, "unknown argument of stripectl.bench: 'seqlenn'. Did you mean seqlen "),
+        ({"passes": "forward"}, "unknown argument of stripectl.bench: 'passes'. Did you mean pass_"),
+        ({"heads": "many"}, "cannot use heads='many' because heads is int."),
+        ({"heads": True}, "cannot use heads=True because heads is int."),
+        ({"mesh": {"ring": True}}, "cannot use mesh={'ring': True} because mesh is str | Mapping[str, int] | "),
+        ({"layers": 0}, "cannot use layers=0 because layers is at least 1."),
+        ({"tile": 3.5}, "cannot use tile=3.5 because tile is int | str | tuple[int, int] | "),
+        ({"mesh": {"ring": "8"}}, "because mesh is str | Mapping[str, int] | Sequence[str | Mapping[str, int]]."),
+        ({"seqlen": []}, "cannot use seqlen=[] because it is empty. Omit seqlen."),
+        ({"method": "simulate"}, "unknown method 'simulate'. Did you mean simulated?"),
+        ({"tile": "x"}, "'x' is not a tile"),
+        ({"tile": (0, 512)}, "(0, 512) is not a tile"),
+        ({"mesh": {"rong": 8}}, "Did you mean ring"),
+        ({"mesh": ["auto", "ring=8"]}, "mesh='auto' means every mesh."),
+        ({"plan": "ring/zigzag", "layout": "striped"}, "layout contradicts the plan ring/zigzag"),
         ({"seqlen": "4q"}, "4q"),
         ({"target": "v9:3"}, "v9"),
     ],
 )
-def test_bad_options_are_one_line(told: dict[str, Any], why: str) -> None:
-    with pytest.raises(BadInput, match=why) as error:
+def test_bad_arguments_are_one_line(told: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(why)) as error:
         stripectl.bench(**told)
     assert "\n" not in str(error.value)
 
 
-def test_lists_stand_for_commas_and_for_repeated_options() -> None:
-    plans = ["ring/striped/xla@ring=8", "ring/zigzag/xla@ring=8"]
+def test_a_call_with_too_few_or_too_many_values_is_refused_as_by_python() -> None:
+    with pytest.raises(TypeError, match="missing a required argument: 'plan'"):
+        stripectl.trace()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        stripectl.bench("64k")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ({"tile": (1024, 512)}, {"tile": "1024x512"}),
+        ({"tile": [(1024, 512), 256, (512, 1024, 256)]}, {"tile": "1024x512,256,512x1024x256"}),
+        ({"tile": [Tile(1024, 512), "256"]}, {"tile": "1024x512,256"}),
+        ({"mesh": {"ring": 4, "tensor": 2}}, {"mesh": "ring=4,tensor=2"}),
+        ({"seqlen": [4096, "8k..32k"]}, {"seqlen": "4k,8k..32k"}),
+        ({"layout": ["striped", "zigzag"]}, {"layout": "striped,zigzag"}),
+        ({"unroll": [1, 2]}, {"unroll": "1,2"}),
+        ({"plan": parse_plan("ring/striped/xla@ring=8,tile=512")}, {"plan": "ring/striped/xla@ring=8,tile=512"}),
+        (
+            {"documents": [4096, "1k"], "mask": ["causal", "sliding:2k"]},
+            {"documents": "4k,1k", "mask": "causal,sliding:2k"},
+        ),
+        ({"decay": 0.5, "scheme": "lasp2"}, {"decay": "0.5", "scheme": "lasp2"}),
+        ({"time_budget": 90}, {"time_budget": "90s"}),
+    ],
+)
+def test_values_mean_the_same_as_texts(values: dict[str, Any], texts: dict[str, Any]) -> None:
+    asked = {"seqlen": "64k", "target": "v5p:8", "layout": "striped"}
+    if "plan" in values:
+        del asked["layout"]
+    assert parse_request(BenchOptions(**{**asked, **values})) == parse_request(BenchOptions(**{**asked, **texts}))
+
+
+def test_lists_of_plans_and_lengths_are_run() -> None:
+    plans = [parse_plan("ring/striped/xla@ring=8"), "ring/zigzag/xla@ring=8"]
     run = stripectl.bench(
         target="v5p:8", method="simulated", plan=plans, seqlen=["4k", 8192], pass_="forward", progress=False
     )
     assert sorted({str(row["seq_len"]) for row in run.rows()}) == ["4096", "8192"]
     assert {str(row["layout"]) for row in run.rows() if row["devices"] == 8} == {"striped", "zigzag"}
+
+
+@pytest.mark.parametrize(
+    ("function", "own"),
+    [
+        (stripectl.bench, {"output", "progress", "resume"}),
+        (stripectl.tune_tiles, {"output", "progress", "resume", "strategy"}),
+        (stripectl.trace, {"output", "progress", "steps"}),
+    ],
+)
+def test_the_signature_has_every_option_with_its_type(function: Callable[..., Run], own: set[str]) -> None:
+    shown = inspect.signature(function).parameters
+    assert shown.keys() == {each.name for each in fields(RequestOptions)} | own
+    assert shown["heads"].annotation == int | None and shown["target"].default == "local"
+
+
+def test_the_arguments_are_the_options_of_the_command_line() -> None:
+    typed = {each.name for each in bench_command.params}
+    assert {each.name for each in fields(RequestOptions)} <= typed
 
 
 def test_accuracy_is_plain_data() -> None:

@@ -93,7 +93,7 @@ def counted(compared: Sequence[Comparison]) -> Counter[Verdict]:
 
 @pytest.fixture
 def run_of_backend() -> Run:
-    options = RequestOptions(seqlen="4k", heads=4, head_dim=64, target="v5e:2x2", method="compiled", passes="forward")
+    options = RequestOptions(seqlen="4k", heads=4, head_dim=64, target="v5e:2x2", method="compiled", pass_="forward")
     request = parse_request(options)
     found = finals(run_request(request, HalvedBackends(request, quiet), quiet))
     return run_of(*found, devices=[], warnings=[])

@@ -57,4 +57,4 @@ def command(suite: Path | None, dry_run: bool, profile: bool, **given: Any) -> i
             if any(case.target.kind == "cpu" for case in found) and not all(p.tile for r in requests for p in r.plans):
                 rest += "; a run may time other default tiles, and take them if they are faster"
             return session.show_dry_run(found, "to run", rest)
-    return session.run_bench(output, requests, explicit=bool(asked.plans), profile=profile)
+    return session.run_bench(output, requests, explicit=bool(asked.plan), profile=profile)

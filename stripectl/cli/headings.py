@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
-FIRST = ("seqlen", "model", "target", "plans", "passes")  # by their names in Python
+FIRST = ("seqlen", "model", "target", "plan", "pass_")  # by their names in Python
 FIRST_HEADING, OTHERS = "Most used options", "Other options"
 
 

@@ -80,7 +80,6 @@ WORKLOAD = OptionGroup(
         ),
         click.option(
             "--feature-map",
-            "features",
             help="Feature map of linear attention: none, or elu for 1 + elu. [default: the model's, none]",
         ),
         click.option(
@@ -90,7 +89,7 @@ WORKLOAD = OptionGroup(
         ),
         click.option(
             "--pass",
-            "passes",
+            "pass_",
             help="forward, forward-backward, or step (the model's whole training step). [default: the first two]",
         ),
         click.option("--layers", type=click.IntRange(1), help="Layers of a training step, instead of the model's."),
@@ -101,7 +100,6 @@ PLAN = OptionGroup(
     (
         click.option(
             "--plan",
-            "plans",
             multiple=True,
             metavar="PLAN",
             help="A whole plan: ring/striped/xla@ring=8,tile=1024. May be repeated.",
@@ -125,7 +123,6 @@ PLAN = OptionGroup(
         click.option("--unroll", help="Comma-separated numbers of rounds to unroll in the ring's loop. [default: 1]"),
         click.option(
             "--mesh",
-            "meshes",
             multiple=True,
             metavar="MESH",
             help="ring=4,tensor=2 (may be repeated), or auto for every mesh. [default: all devices on the scheme's "
@@ -150,7 +147,6 @@ FLAGS = OptionGroup(
     (
         click.option(
             "--xla-flag",
-            "xla_flags",
             multiple=True,
             metavar="NAME=VALUE[,VALUE]",
             help="Compiler flag with the values to try. May be repeated.",

@@ -70,7 +70,7 @@ def command(plan: str | None, steps: int, **given: Any) -> int:
     from stripectl.runner.options import RequestOptions
     from stripectl.runner.parse import parse_trace
 
-    request = parse_trace(RequestOptions.of(given), plan)
+    request = parse_trace(RequestOptions.of({**given, "plan": plan}))
     return session.run_bench(OutputOptions.of(given), [request], explicit=True, profile=True, profile_steps=steps)
 
 

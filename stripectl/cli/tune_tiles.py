@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -11,7 +11,7 @@ from stripectl.cli import headings, options, session
 from stripectl.cli.command_options import OutputOptions
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.errors import BadInput, StripectlError
-from stripectl.runner.options import RUNS, RequestOptions
+from stripectl.runner.options import RUNS, RequestOptions, StrategyName
 
 if TYPE_CHECKING:
     from stripectl.results.measurement import Measurement
@@ -27,7 +27,7 @@ MAX_SHOWN = 10  # candidates per workload on a terminal
 @headings.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
 @click.option(
     "--strategy",
-    type=click.Choice(["race", "exhaustive"]),
+    type=click.Choice(get_args(StrategyName)),
     default="race",
     show_default=True,
     help="race: time all tiles in short runs, then the best in full runs; exhaustive: time every tile equally often.",

@@ -3,5 +3,5 @@
 from typing import Literal, get_args
 
 Method = Literal["measured", "compiled", "simulated"]
-MethodChoice = Method | Literal["auto"]  # auto: the strongest that the target and the budget allow
+MethodChoice = Literal[Method, "auto"]  # auto: the strongest that the target and the budget allow
 METHODS: tuple[str, ...] = get_args(Method)

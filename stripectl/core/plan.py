@@ -219,15 +219,16 @@ def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple((axis, axes[axis]) for axis in AXES if axes.get(axis, 1) > 1)
 
 
-def parse_tile(text: str) -> Tile:
-    """`2048x4096`, `1024` for `1024x1024`, or with the keys that are multiplied at once, `2048x4096x512`.
+def parse_tile(text: str | int | tuple[int | None, ...]) -> Tile:
+    """`2048x4096`, `1024` for `1024x1024`, or with the keys that are multiplied at once, `2048x4096x512`; or such sides
+    as numbers.
 
     Raises:
         BadInput: not a tile.
     """
-    match = re.fullmatch(r"(\d{1,7})(?:x(\d{1,7}))?(?:x(\d{1,7}))?", text.strip())
-    sides = [int(side) for side in match.groups() if side] if match else []
-    if not sides or not 1 <= min(sides) <= max(sides) <= MAX_SIDE:
+    given = [side for side in text if side is not None] if isinstance(text, tuple) else str(text).strip().split("x")
+    sides = [int(side) for side in given if re.fullmatch(r"\d{1,7}", str(side))]
+    if not 1 <= len(sides) == len(given) <= 3 or not 1 <= min(sides) <= max(sides) <= MAX_SIDE:
         raise BadInput(
             f"{text!r} is not a tile. Write 1024, 2048x4096 (queries x keys), or 2048x4096x512 (and keys at once)."
         )

@@ -31,6 +31,7 @@ from stripectl.core.replacement import checked_parameters
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 from stripectl.util.json import Json, is_list
+from stripectl.util.several import Several, split_commas
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
@@ -362,13 +363,13 @@ def parse_mask(text: object) -> Window:
     return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
 
 
-def parse_length(text: str) -> int:
-    """A sequence length: `262144`, `256k` (k, M and G are 1024-based, the papers' notation).
+def parse_length(text: int | str) -> int:
+    """A sequence length: 262144, `262144`, `256k` (k, M and G are 1024-based, the papers' notation).
 
     Raises:
         BadInput: not a length, or not between 1 and 1G.
     """
-    match = re.fullmatch(r"(\d{1,18})\s*([kmg]?)i?", text.strip().lower())
+    match = re.fullmatch(r"(\d{1,18})\s*([kmg]?)i?", str(text).strip().lower())
     if not match:
         raise BadInput(f"{text!r} is not a length. Write tokens, or k, M: 262144, 256k, 1M.")
     value = int(match[1]) * SUFFIXES[match[2]]
@@ -377,11 +378,11 @@ def parse_length(text: str) -> int:
     return value
 
 
-def parse_lengths(text: str) -> list[int]:
+def parse_lengths(text: Several[int | str]) -> list[int]:
     """A grid of lengths: commas separate lengths, and `16k..1M` doubles from the first to the last."""
     lengths: list[int] = []
-    for part in text.split(","):
-        first, dots, last = part.partition("..")
+    for part in split_commas(text):
+        first, dots, last = str(part).partition("..")
         value, end = parse_length(first), parse_length(last if dots else first)
         if value > end:
             raise BadInput(f"the range {part} is descending. Write the shorter length first.")

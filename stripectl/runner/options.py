@@ -1,11 +1,16 @@
-"""The options of the command line and of the Python interface, by their names: texts and numbers, as typed."""
+"""The options of the command line and of the Python interface, by their names in Python: texts as on the command line,
+or values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from stripectl.core.method import MethodChoice
+from stripectl.util.several import Several, split_commas
+
+if TYPE_CHECKING:
+    from stripectl.core.plan import Plan
 
 RUNS = Path("stripectl-runs")  # the default folder of runs
 REPORT = "report.html"  # in the folder of a run
@@ -16,35 +21,40 @@ DEFAULT_BATCH, DEFAULT_MASK = 1, "causal"
 SIZE_OPTIONS = ("seqlen", "model", "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim")
 EFFORT_OPTIONS = ("time_budget", "min_samples", "warmup", "compile_timeout", "cache", "refine")
 Unset: TypeAlias = None  # of an option that the user did not name
+StrategyName: TypeAlias = Literal["race", "exhaustive"]  # of a tile search
+Length: TypeAlias = int | str  # tokens, as a number or as 256k
+TileSides: TypeAlias = int | str | tuple[int, int] | tuple[int, int, int | None]  # 1024, 1024x512 or (1024, 512)
+Axes: TypeAlias = str | Mapping[str, int]  # ring=4,tensor=2
+Seconds: TypeAlias = float | str  # 90 or 3m
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadOptions:
     """The work to run. The default of an unset option is the value of the model, the target or the command."""
 
-    seqlen: str | Unset = None
-    model: str | Unset = None
-    query_len: str | Unset = None
+    seqlen: Several[Length] = None
+    model: str | Path | Unset = None
+    query_len: Several[Length] = None
     heads: int | Unset = None
     kv_heads: int | Unset = None
     head_dim: int | Unset = None
     key_heads: int | Unset = None
     v_head_dim: int | Unset = None
     batch: int | Unset = None
-    dtype: str | Unset = None
-    mask: str | Unset = None
+    dtype: Several[str] = None
+    mask: Several[str] = None
     attention: str | Unset = None
     recurrence: str | Unset = None
-    decay: str | Unset = None
-    features: str | Unset = None
-    documents: str | Unset = None
-    passes: str | Unset = None
+    decay: float | str | Unset = None
+    feature_map: str | Unset = None
+    documents: Several[Length] = None
+    pass_: Several[str] = None
     layers: int | Unset = None
 
     @property
     def finds_max_length(self) -> bool:
         """Whether the longest sequence that fits is to be found, instead of a given length."""
-        return (self.seqlen or "").strip() == "max"
+        return split_commas(self.seqlen) == ["max"]
 
     @property
     def has_size(self) -> bool:
@@ -62,20 +72,20 @@ class RequestOptions(WorkloadOptions):
     """The work to run, by which plans and methods, and for how long. The default of an unset option is the value of the
     target, the kernel or the command."""
 
-    plans: Sequence[str] = ()
-    scheme: str | Unset = None
-    layout: str | Unset = None
-    kernel: str | Unset = None
-    tile: str | Unset = None
-    unroll: str | Unset = None
-    meshes: Sequence[str] = ()
+    plan: "Several[str | Plan]" = None
+    scheme: Several[str] = None
+    layout: Several[str] = None
+    kernel: Several[str] = None
+    tile: Several[TileSides] = None
+    unroll: Several[int | str] = None
+    mesh: Several[Axes] = None
     target: str = "local"
-    hardware: str | Unset = None
+    hardware: str | Path | Unset = None
     method: MethodChoice = "auto"
-    xla_flags: Sequence[str] = ()
-    compile_timeout: str | Unset = None
+    xla_flag: Several[str] = None
+    compile_timeout: Seconds | Unset = None
     cache: bool | Unset = None
-    time_budget: str | Unset = None
+    time_budget: Seconds | Unset = None
     min_samples: int | Unset = None
     warmup: int | Unset = None
     refine: int | Unset = None

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from stripectl.core.layout import MASKS
@@ -38,8 +39,9 @@ from stripectl.runner.options import (
     TRACE_TIME_BUDGET,
     RequestOptions,
 )
-from stripectl.runner.plan_options import AUTO, check_parts_are_used, parse_plans
+from stripectl.runner.plan_options import check_parts_are_used, parse_plans, wants_every_mesh
 from stripectl.runner.request import Request
+from stripectl.util.several import Several, several, split_commas
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def parse_request(options: RequestOptions) -> Request:
     linear = parse_linear(options)
     workloads = parse_workloads(options, linear)
     plans = parse_plans(options, linear)
-    flags = parse_flags(options.xla_flags)
+    flags = parse_flags(options.xla_flag)
     check_count(len(workloads) * len(plans) * len(flags))
     check_parts_are_used(plans, workloads)
     return Request(
@@ -74,19 +76,19 @@ def parse_request(options: RequestOptions) -> Request:
         default_dtype=options.dtype is None,
         flags=flags,
         find_max_length=longest,
-        every_mesh=AUTO in options.meshes,
+        every_mesh=wants_every_mesh(options),
         every_tile=every_tile,
         refine_count=options.refine or Request.refine_count,
         use_cache=options.cache is not False,
         sampling=parse_effort(options),
         named_effort=options.named_effort,
-        names_plans=bool(options.plans),
+        names_plans=bool(several(options.plan)),
     )
 
 
-def parse_trace(options: RequestOptions, plan: str) -> Request:
-    """Make the request that measures one plan, to be profiled."""
-    asked = parse_request(replace(options, plans=(plan,), method="measured"))
+def parse_trace(options: RequestOptions) -> Request:
+    """Make the request that measures the options' plan, to be profiled."""
+    asked = parse_request(replace(options, method="measured"))
     sampling = replace(asked.sampling, budget_s=parse_duration(TRACE_TIME_BUDGET), min_samples=TRACE_MIN_SAMPLES)
     return replace(asked, sampling=sampling, baseline=False, default_size=not options.has_size)
 
@@ -94,10 +96,11 @@ def parse_trace(options: RequestOptions, plan: str) -> Request:
 def parse_linear(options: RequestOptions) -> dict[str, str]:
     """The requested attention: from the options, else from the model, even where its heads are replaced, else from a
     scheme that supports only linear attention."""
-    model = Model.load(options.model) if options.model else None
-    named = [parse_plan(text).scheme for text in options.plans] + (options.scheme or "").split(",")
-    linear = any(schemes[name.strip()].sends_states for name in named if name.strip() in schemes.names())
-    asked = {name: value for name in LINEAR if (value := getattr(options, name)) is not None}
+    model = Model.load(str(options.model)) if options.model else None
+    named = [parse_plan(str(each)).scheme for each in several(options.plan)] + split_commas(options.scheme)
+    linear = any(schemes[name].sends_states for name in named if name in schemes.names())
+    values = options.attention, options.recurrence, options.decay, options.feature_map
+    asked = {name: str(value) for name, value in zip(LINEAR, values, strict=True) if value is not None}
     if asked.get("attention") == "softmax":
         return asked
     found = {name: getattr(model, name) for name in LINEAR} if model and model.attention != ATTENTIONS[0] else {}
@@ -146,18 +149,18 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
         BadInput: a value is unknown, or a step has no model.
     """
     asked = options.heads, options.kv_heads, options.head_dim, options.v_head_dim, options.key_heads
-    shape = parse_heads(options.model, *asked, attention=linear.get("attention"))
-    packed = None if options.documents is None else tuple(map(parse_length, options.documents.split(",")))
+    shape = parse_heads(options.model and str(options.model), *asked, attention=linear.get("attention"))
+    packed = None if options.documents is None else tuple(map(parse_length, split_commas(options.documents)))
     queries = None if options.query_len is None else parse_lengths(options.query_len)
     usual = ["forward"] if queries else list(ATTENTION_PASSES)
-    masks = DEFAULT_MASK if options.mask is None else options.mask
+    masks = split_commas(DEFAULT_MASK if options.mask is None else options.mask)
     lengths = DEFAULT_LEN if options.seqlen is None else options.seqlen
     axes = (
         parse_names(options.dtype or "bfloat16", "dtype", DTYPES),
-        list(MASKS) if masks.strip() == ALL else list(dict.fromkeys(map(plain_mask, masks.split(",")))),
+        list(MASKS) if masks == [ALL] else list(dict.fromkeys(map(plain_mask, masks))),
         [max(queries or [1])] if options.finds_max_length else parse_lengths(lengths),
         queries or [None],
-        parse_names(options.passes, "pass", PASSES) if options.passes else usual,
+        parse_names(options.pass_, "pass", PASSES) if options.pass_ else usual,
     )
     hybrid = linear.get("attention", ATTENTIONS[0]) not in ATTENTIONS
     own = ["linear_heads"] * hybrid + ["d_conv"] * (linear.get("recurrence", CONSTANT) != CONSTANT)
@@ -182,8 +185,8 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
 
 def plain_mask(text: str) -> str:
     """A mask in its normal spelling: `sliding:4k` for `sliding:4096`."""
-    left, _ = parse_mask(text.strip())
-    return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
+    left, _ = parse_mask(text)
+    return text if left is None else f"{SLIDING}{format_length(left + 1)}"
 
 
 def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict[str, Any]:
@@ -198,21 +201,21 @@ def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict
     return {name: getattr(model, name) for name in (*STEP_FIELDS, *own)}
 
 
-def parse_hardware(name: str | None) -> Hardware | None:
-    return Hardware.load(name) if name else None
+def parse_hardware(name: str | Path | None) -> Hardware | None:
+    return Hardware.load(str(name)) if name else None
 
 
-def parse_flags(texts: Sequence[str]) -> list[dict[str, str]]:
+def parse_flags(texts: Several[str]) -> list[dict[str, str]]:
     """The grid of compiler flags: every combination of their values, or one without flags.
 
     Raises:
         BadInput: not name=value, or a name occurs twice.
     """
     flags: dict[str, list[str]] = {}
-    for text in texts:
+    for text in several(texts):
         name, equals, values = text.partition("=")
         name = name.strip().removeprefix("--")
         if not equals or not re.fullmatch(r"\w+", name) or name in flags:
             raise BadInput(f"--xla-flag {text!r} is not NAME=VALUE, or its name occurs twice.")
-        flags[name] = [value.strip() for value in values.split(",")]
+        flags[name] = split_commas(values)
     return [dict(zip(flags, values, strict=True)) for values in expand_grid(*flags.values())]

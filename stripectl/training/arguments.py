@@ -29,7 +29,7 @@ PHRASES = {
     "layout": "layout {} in the plan",
     "kernel": "kernel {} in the plan",
     "attention": "{} attention",
-    "feature_map": "features",
+    "feature_map": "features={!r}",
     "decay": "decay='{}'",
     "documents": "documents and segment_ids",
     "kv_heads": "{} heads of keys and values",

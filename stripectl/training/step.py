@@ -221,7 +221,7 @@ class Training:
         return compile_with(lowered, self.plan, flags or {}, self.mesh.devices.flat[0].platform)
 
 
-@python_words({"seqlen": "seq_len"})
+@python_words({"seqlen": "seq_len={!r}"})
 def make_training(
     model: Model | str,
     plan: Plan | str,

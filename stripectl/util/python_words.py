@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from keyword import iskeyword
 
 from stripectl.errors import StripectlError
 
@@ -10,24 +11,23 @@ from stripectl.errors import StripectlError
 # without a value are not its value.
 OPTION = re.compile(
     r"stripectl [a-z-]+(?: --[a-z-]+)*|"
-    r"--([a-z]+(?:-[a-z]+)*)(?: (?!(?:a|and|for|in|is|or|the|with|without)\b)([A-Za-z0-9'][^\s;]*[^\s;.,]|\w))?"
+    r"--([a-z]+(?:-[a-z]+)*)"
+    r"(?: (?!(?:a|and|contradicts|for|in|is|or|the|with|without)\b)([A-Za-z0-9'][^\s;]*[^\s;.,]|\w))?"
 )
 
 
 def in_python(text: str, phrases: Mapping[str, str]) -> str:
     """A message with arguments in place of options: `--kv-heads 8` becomes `kv_heads=8`. `phrases` are what to write
-    for options with other names here, with `{}` for the value."""
+    for options that are not arguments here, with `{}` or `{!r}` for the value."""
 
     def argument(found: re.Match[str]) -> str:
         if found[1] is None:
             return found[0]
         name, value = found[1].replace("-", "_"), found[2]
-        phrase = phrases.get(name, name)
+        phrase = phrases.get(name, name + "_" * iskeyword(name) + "={!r}")
         if value is None:
-            return " ".join(phrase.partition("=")[0].replace("{}", "").split())
-        if "{}" in phrase:
-            return phrase.format(value)
-        return f"{phrase}={value}" if value.isdigit() else f"{phrase}={value!r}"
+            return re.sub(r"=?'?{(!r)?}'?", "", phrase).strip()
+        return phrase.format(int(value) if value.isdecimal() else value.strip("'"))
 
     return OPTION.sub(argument, text)
 

@@ -129,7 +129,7 @@ WORK = Workload(seq_len=2**17, heads=32, kv_heads=8, head_dim=128, passes="forwa
 
 def asked(**named: object) -> RequestOptions:
     own = {"target": "v6e:4x4", "seqlen": "128k", "heads": 32, "kv_heads": 8, "head_dim": 128}
-    return RequestOptions(method="simulated", passes="forward-backward", **own, **named)  # type: ignore[arg-type]
+    return RequestOptions(method="simulated", pass_="forward-backward", **own, **named)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("layout", layouts.names())
@@ -138,8 +138,8 @@ def test_every_command_resolves_the_same_default(layout: str) -> None:
     whole = with_defaults(Plan("ring", layout), WORK, place.target.hardware, place.target.devices)
     assert whole.kernel == "splash" and whole.mesh == (("ring", 16),) and whole.tile
     grid = bench_cases(parse_request(asked(layout=layout)), place)
-    named = bench_cases(parse_request(asked(plans=(f"ring/{layout}",))), place)
-    whole_text = bench_cases(parse_request(asked(plans=(str(whole),))), place)
+    named = bench_cases(parse_request(asked(plan=f"ring/{layout}")), place)
+    whole_text = bench_cases(parse_request(asked(plan=whole)), place)
     assert [case.plan for case in (*grid, *named, *whole_text)] == 3 * [whole]
     tuning = TileSearch.of(asked(layout=layout), "race")
     ((wanted, _),) = tile_searches(tuning.request, place)

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import pytest
 
 from stripectl import sequence_parallel_attention
-from stripectl.api import request_options
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.target import parse_target
@@ -33,7 +32,7 @@ Route = Callable[[str, str], Plan]
 
 def options(text: str, target: str, **named: Any) -> RequestOptions:
     """64k tokens of the model 1b, which is linear for LASP."""
-    given = {"seqlen": "64k", "model": "1b", "passes": "forward-backward", "target": target, "method": "simulated"}
+    given = {"seqlen": "64k", "model": "1b", "pass_": "forward-backward", "target": target, "method": "simulated"}
     linear = {"attention": "linear", "decay": "per-head"} if text == "lasp" else {}
     return RequestOptions(**{**given, **linear, **named})
 
@@ -50,12 +49,12 @@ def plan_of_bench(request: Request, target: str) -> Plan:
 
 
 def with_plan_option(text: str, target: str) -> Plan:
-    return plan_of_bench(parse_request(options(text, target, plans=(text,))), target)
+    return plan_of_bench(parse_request(options(text, target, plan=text)), target)
 
 
 def with_separate_options(text: str, target: str) -> Plan:
     named = parse_plan(text)
-    mesh = {"meshes": (",".join(f"{axis}={size}" for axis, size in named.mesh),)} if named.mesh else {}
+    mesh = {"mesh": dict(named.mesh)} if named.mesh else {}
     layout = named.layout or with_plan_option(text, target).layout  # without a layout, a grid has all
     parts = {"scheme": named.scheme, "layout": layout, "kernel": named.kernel or None, **mesh}
     return plan_of_bench(parse_request(options(text, target, **parts)), target)
@@ -71,19 +70,18 @@ def in_a_suite(text: str, target: str) -> Plan:
 
 
 def in_python(text: str, target: str) -> Plan:
-    own = {"attention": "linear", "decay": "per-head"} if text == "lasp" else {}
-    words = {"plan": text, "target": target, "seqlen": "64k", "model": "1b", "pass_": "forward-backward", **own}
-    return plan_of_bench(parse_request(request_options({**words, "method": "simulated"})), target)
+    """With values in place of texts."""
+    return plan_of_bench(parse_request(options(text, target, plan=parse_plan(text), seqlen=2**16)), target)
 
 
 def in_a_trace(text: str, target: str) -> Plan:
-    asked = parse_trace(options(text, target, method="auto"), text)
+    asked = parse_trace(options(text, target, method="auto", plan=text))
     return plan_of_bench(replace(asked, method="simulated"), target)
 
 
 def in_a_tile_search(text: str, target: str) -> Plan:
     """With the tiles with which the search begins."""
-    place, tuning = place_of(target), TileSearch.of(options(text, target, plans=(text,)), "race")
+    place, tuning = place_of(target), TileSearch.of(options(text, target, plan=text), "race")
     tuning = replace(tuning, request=tuning.request.resolve_for(place))
     ((asked, _),) = tile_searches(tuning.request, place)
     tile = forward_cases(tuning, asked, place)[0].plan.tiles["forward"]
@@ -100,7 +98,7 @@ def test_every_command_finds_the_same_plan(route: Route, tmp_path: Path, monkeyp
     for target in TARGETS:
         place = place_of(target)
         for text in TEXTS:
-            asked = parse_request(options(text, target, plans=(text,))).resolve_for(place)
+            asked = parse_request(options(text, target, plan=text)).resolve_for(place)
             plan = with_defaults(parse_plan(text), asked.workloads[0], place.target.hardware, 4)
             assert plan.layout and plan.kernel and plan.mesh and plan.tile
             assert route(text, target) == plan, (text, target)
@@ -114,5 +112,5 @@ def test_the_library_and_training_find_the_plan_of_a_bench(monkeypatch: pytest.M
     jax.eval_shape(lambda q: sequence_parallel_attention(q, q, q, "ring/zigzag", mesh), q)
     assert found == [with_plan_option("ring/zigzag", "cpu:4")]
     training = make_training("1b", "ring", seq_len=65536, devices=devices, dtype="float32")
-    step = options("ring", "cpu:4", plans=("ring",), passes="step", dtype="float32")
+    step = options("ring", "cpu:4", plan="ring", pass_="step", dtype="float32")
     assert training.plan == plan_of_bench(parse_request(step), "cpu:4")

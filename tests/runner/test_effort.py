@@ -36,7 +36,7 @@ def test_an_option_is_used_or_named_or_refused(named: str, method: str, place: L
     if said:
         option = "--no-cache" if named == "cache" else f"--{named.replace('_', '-')}"
         assert said[0].startswith(f"{option} has no effect, because no plan of this run is ")
-    plan = asked(method, named, plans=("ring",))
+    plan = asked(method, named, plan="ring")
     if used:
         assert not list(unused_effort(plan, bench_methods(plan, place)))
     else:
@@ -46,7 +46,7 @@ def test_an_option_is_used_or_named_or_refused(named: str, method: str, place: L
 
 def test_refine_needs_a_search_that_is_not_only_simulated() -> None:
     for method, used in (("simulated", False), ("compiled", True)):
-        request = asked(method, "refine", meshes=("auto",))
+        request = asked(method, "refine", mesh="auto")
         assert ("search" in bench_methods(request, ABSENT)) == used
 
 

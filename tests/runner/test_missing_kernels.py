@@ -134,7 +134,7 @@ def test_searches_ask_as_well(missing: None, kernel: str, method: MethodChoice, 
     place = place_of(kernel)
     request = Request(workloads=[WORK], plans=[plan_of(kernel)], method=method)
     assert [case.is_ready for case in max_length_cases(request, place)] == [ready]
-    options = RequestOptions(plans=(str(plan_of(kernel)),), target=KERNELS[kernel][0], seqlen="128k", method=method)
+    options = RequestOptions(plan=str(plan_of(kernel)), target=KERNELS[kernel][0], seqlen="128k", method=method)
     asked = case_of(WORK, plan_of(kernel), {}, place, request.case_method)
     tiles = forward_cases(TileSearch.of(options, "race"), asked, place)
     assert any(case.is_ready for case in tiles) == ready

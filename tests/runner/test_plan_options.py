@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pytest
 
-from stripectl.api import request_options
 from stripectl.core.plan import Plan, parse_mesh, parse_tile
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
@@ -19,7 +18,7 @@ from stripectl.runner.parse import parse_request
 from tests.support.command import Ended, stripectl
 
 TARGET = "v5p:2x2x1"
-BASE = {"target": TARGET, "seqlen": "64k", "method": "simulated", "passes": "forward"}
+BASE = {"target": TARGET, "seqlen": "64k", "method": "simulated", "pass_": "forward"}
 
 
 class Part(NamedTuple):
@@ -35,15 +34,14 @@ class Part(NamedTuple):
 PARTS = [
     Part("layout", "layout", "zigzag", "striped", "ring/zigzag@ring=4"),
     Part("kernel", "kernel", "splash", "pallas_tpu", "ring/splash@ring=4"),
-    Part("mesh", "meshes", "ring=4", "ring=2,tensor=2", "ring@ring=4"),
+    Part("mesh", "mesh", "ring=4", "ring=2,tensor=2", "ring@ring=4"),
     Part("tile", "tile", "512", "1024", "ring@ring=4,tile=512"),
     Part("unroll", "unroll", "1", "2", "ring@ring=4,unroll=1"),
 ]
 
 
 def options(plan: str, **named: object) -> RequestOptions:
-    listed = {name: (str(value),) if name == "meshes" else value for name, value in named.items()}
-    return RequestOptions(plans=(plan,), **{**BASE, **listed})  # type: ignore[arg-type]
+    return RequestOptions(plan=plan, **{**BASE, **named})  # type: ignore[arg-type]
 
 
 def plans(asked: RequestOptions) -> list[Plan]:
@@ -71,14 +69,13 @@ def test_every_option_beside_every_part_of_a_plan_is_honoured_or_refused(named: 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda each: each.name)
 def test_a_list_of_values_makes_a_plan_for_each(part: Part) -> None:
-    both = (part.value, part.other) if part.option == "meshes" else f"{part.value},{part.other}"
-    asked = RequestOptions(plans=("ring",), **{**BASE, part.option: both})  # type: ignore[arg-type]
+    asked = RequestOptions(plan="ring", **{**BASE, part.option: (part.value, part.other)})  # type: ignore[arg-type]
     values = [as_part(part.name, text) for text in (part.value, part.other)]
     assert [getattr(plan, part.name) for plan in plans(asked)] == values
 
 
 def test_all_and_auto_contradict_a_part_that_the_text_names() -> None:
-    for text, named in (("ring/zigzag", {"layout": "all"}), ("ring@ring=4", {"meshes": "auto"})):
+    for text, named in (("ring/zigzag", {"layout": "all"}), ("ring@ring=4", {"mesh": "auto"})):
         with pytest.raises(BadInput, match="contradicts"):
             parse_request(options(text, **named))
     with pytest.raises(BadInput, match="contradicts"):
@@ -106,9 +103,9 @@ def test_an_unknown_name_beside_a_plan_is_refused(kernel: str) -> None:
 )
 def test_a_part_that_no_pass_of_the_run_uses_is_refused(text: str, passes: str, part: str) -> None:
     with pytest.raises(BadInput, match=f"{part} in the plan .* has no effect"):
-        parse_request(RequestOptions(plans=(text,), **{**BASE, "passes": passes}))  # type: ignore[arg-type]
-    both = {**BASE, "passes": "forward,step", "model": "1b"}
-    assert parse_request(RequestOptions(plans=(text,), **both))  # type: ignore[arg-type]
+        parse_request(RequestOptions(plan=text, **{**BASE, "pass_": passes}))  # type: ignore[arg-type]
+    both = {**BASE, "pass_": "forward,step", "model": "1b"}
+    assert parse_request(RequestOptions(plan=text, **both))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +117,7 @@ def test_a_part_that_no_pass_of_the_run_uses_is_refused(text: str, passes: str, 
     ],
 )
 def test_a_part_that_the_scheme_cannot_honour_is_refused(plan: str, why: str) -> None:
-    asked = RequestOptions(plans=(plan,), **{**BASE, "passes": "step", "model": "1b"})  # type: ignore[arg-type]
+    asked = RequestOptions(plan=plan, **{**BASE, "pass_": "step", "model": "1b"})  # type: ignore[arg-type]
     (case,) = bench_cases(parse_request(asked), LocalTarget(parse_target(TARGET)))
     assert case.status == "refused" and why in str(case.reason)
 
@@ -145,7 +142,7 @@ def tile_search(asked: dict[str, object]) -> Ended:
 def python_call(asked: dict[str, object]) -> Ended:
     """As `stripectl.bench(...)` reads its keywords."""
     try:
-        found = plans(request_options({{"pass": "pass_"}.get(name, name): value for name, value in asked.items()}))
+        found = plans(RequestOptions.of({{"pass": "pass_"}.get(name, name): value for name, value in asked.items()}))
     except BadInput as refusal:
         return Ended(refusal.exit_code, "", str(refusal))
     return Ended(0, "\n".join(map(str, found)), "")
@@ -155,11 +152,15 @@ def python_call(asked: dict[str, object]) -> Ended:
 def test_every_command_refuses_the_same(route: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for part in PARTS:
-        option = "mesh" if part.option == "meshes" else part.option
         asked = {"target": TARGET, "seqlen": "64k", "method": "simulated", "pass": "forward", "plan": part.text}
-        plain, same, other = (route({**asked, **rest}) for rest in ({}, {option: part.value}, {option: part.other}))
+        plain, same, other = (
+            route({**asked, **rest}) for rest in ({}, {part.option: part.value}, {part.option: part.other})
+        )
         assert plain.returncode == 0 and same == plain, part
-        assert other.returncode == 2 and f"--{option} contradicts the plan {part.text}" in other.stderr, (part, other)
+        assert other.returncode == 2 and f"--{part.option} contradicts the plan {part.text}" in other.stderr, (
+            part,
+            other,
+        )
 
 
 def test_a_resumed_run_refuses_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

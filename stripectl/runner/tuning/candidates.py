@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from stripectl.core.kernel import KnownTile, kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan, parse_tile
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.costs.default_tiles import tiles_for
 from stripectl.costs.keys_at_once import with_third_sides
@@ -16,9 +16,10 @@ from stripectl.results.case import Case
 from stripectl.runner.cases import compiling, complete, make_case, why_not_installed, why_refused
 from stripectl.runner.options import RequestOptions
 from stripectl.runner.parse import parse_request
-from stripectl.runner.plan_options import plans_of_text
+from stripectl.runner.plan_options import parse_tiles, plans_of
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.successive_halving import HOPELESS
+from stripectl.util.several import several
 
 DEFAULT_COMPILED_TILES = 8
 
@@ -42,10 +43,10 @@ class TileSearch:
         """
         if options.finds_max_length:
             raise BadInput("cannot search tiles for --seqlen max because each length has different tiles. Try 256k.")
-        tiles = tuple(dict.fromkeys(map(parse_tile, options.tile.split(",")))) if options.tile else ()
+        tiles = tuple(dict.fromkeys(parse_tiles(options.tile)))
         request, count = parse_request(replace(options, tile=None)), options.refine or DEFAULT_COMPILED_TILES
-        for text in options.plans:
-            plans_of_text(text, options)
+        for plan in several(options.plan):
+            plans_of(plan, options)
         return cls(request=request, tiles=tiles, strategy=strategy, refine_count=count)
 
     def only_simulates(self, place: LocalTarget) -> bool:
