@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.toolchain import TOOLCHAINS
+from stripectl.core.layout import parse_tile
 from stripectl.core.linear_attention import CONSTANT
-from stripectl.core.plan import parse_plan, parse_tile
+from stripectl.core.plan import parse_plan
 from stripectl.costs.cost_entries import CostEntry, CostKey, Heads
 from stripectl.costs.cost_tables import PASSES, PassCosts, read_entry
 from stripectl.costs.waves import Wave

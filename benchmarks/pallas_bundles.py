@@ -22,9 +22,8 @@ from typing import Any
 from stripectl.compile.compiler import CHIPS, CompilerPool
 from stripectl.compile.report import CompilerReport
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, MaskBlock
+from stripectl.core.layout import UNBOUNDED, MaskBlock, parse_tile
 from stripectl.core.mask_tiles import count_pairs
-from stripectl.core.plan import parse_tile
 from stripectl.costs.cost_entries import (
     CANONICAL,
     CostEntry,

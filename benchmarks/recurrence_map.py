@@ -16,9 +16,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stripectl.core.kernel import kernels
+from stripectl.core.lengths import format_length
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import Workload, format_length
+from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.costs.cost_tables import shipped_costs, table_cost_model
 from stripectl.costs.datasheet import datasheet_cost_model

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from stripectl.compile.toolchain import TOOLCHAINS, topology_arguments
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
-from stripectl.core.plan import parse_tile
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, parse_tile
 from stripectl.core.workload import DTYPE_BYTES
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target

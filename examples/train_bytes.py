@@ -20,8 +20,8 @@ import jax
 import numpy as np
 import optax
 
+from stripectl.core.lengths import format_length, parse_lengths
 from stripectl.core.model_config import Model
-from stripectl.core.workload import format_length, parse_lengths
 from stripectl.execute.program import compiled_peak_bytes
 from stripectl.training.step import State, Training, adamw, make_training
 

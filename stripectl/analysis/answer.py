@@ -9,9 +9,10 @@ from dataclasses import replace
 from stripectl.analysis.distortions import MARK, across_classes, is_distorted
 from stripectl.analysis.ranking import Ranking
 from stripectl.core.layout import Tile
+from stripectl.core.lengths import format_length
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
-from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.core.workload import STEP, Workload
 from stripectl.results.case import flags_text
 from stripectl.results.findings import Speedup
 from stripectl.results.measurement import Measurement

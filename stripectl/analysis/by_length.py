@@ -12,9 +12,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.analysis.ranking import Ranking, contenders, margin_of, rankings, strength
+from stripectl.core.lengths import at_lengths, format_length
 from stripectl.core.method import METHODS
 from stripectl.core.plan import UNSHARDED
-from stripectl.core.workload import Workload, at_lengths, format_length
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import TargetName
 from stripectl.results.labels import workload_label

@@ -4,8 +4,8 @@ time."""
 from collections.abc import Mapping, Sequence
 
 from stripectl.analysis.by_length import LengthResult, SchemesByLength
+from stripectl.core.lengths import format_length
 from stripectl.core.plan import UNSHARDED
-from stripectl.core.workload import format_length
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, plural, times
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from stripectl.analysis.metrics import ALIASES, METRICS, Metric, is_timed_here, parse_metric
 from stripectl.analysis.plan_selector import Selector, parse_selector
+from stripectl.core.lengths import format_length, parse_lengths
 from stripectl.core.method import METHODS
-from stripectl.core.workload import PASSES, format_length, parse_lengths
+from stripectl.core.workload import PASSES
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.results.measurement import Measurement

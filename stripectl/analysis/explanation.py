@@ -3,7 +3,8 @@
 from stripectl.analysis.distortions import across_classes
 from stripectl.analysis.plausibility import why_so_fast
 from stripectl.analysis.ranking import Ranking, short_names
-from stripectl.core.workload import STEP, format_length
+from stripectl.core.lengths import format_length
+from stripectl.core.workload import STEP
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.fit import limit_sentences
 from stripectl.results.measurement import Measurement

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from stripectl.analysis.ranking import Ranking, rankings
-from stripectl.core.workload import at_lengths
+from stripectl.core.lengths import at_lengths
 from stripectl.results.measurement import Measurement
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
-from stripectl.core.plan import AXES, Plan, parse_plan
+from stripectl.core.mesh import AXES
+from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.util.files import unknown_name
 

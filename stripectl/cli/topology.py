@@ -45,8 +45,8 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
     """
     import json
 
+    from stripectl.core.mesh import make_mesh, parse_mesh
     from stripectl.core.model_config import Model
-    from stripectl.core.plan import make_mesh, parse_mesh
     from stripectl.hardware.placement import place_mesh
     from stripectl.reporters.terminal import topology
     from stripectl.runner.options import RequestOptions

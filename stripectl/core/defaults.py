@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan, factorisations, make_mesh
+from stripectl.core.mesh import factorisations, make_mesh
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload

@@ -8,18 +8,24 @@ boundary or dead is arithmetic on them. This arithmetic works on ints, NumPy arr
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.lengths import parse_length
 from stripectl.core.reason import Reason
+from stripectl.errors import BadInput
 from stripectl.util.catalogue import Catalogue
+from stripectl.util.files import unknown_name
 
 UNBOUNDED = 2**30  # no position is larger, and with a row or column added it still fits 32 bits
 Index = Any  # an int, a NumPy array (all shards at once) or a tracer
 Documents = Callable[[Index], tuple[Index, Index]]  # positions -> first position of their documents, and past the last
+MAX_SIDE = 2**20  # of a tile
+SLIDING = "sliding:"  # a mask of each query and the keys before it, `sliding:4k` keys in total
 WHOLE = (0, 1)  # the part that is all of a shard's keys
 
 
@@ -142,3 +148,41 @@ class Layout:
 
 
 layouts: Catalogue[Layout] = Catalogue("stripectl.layouts", "layout", "layout")
+
+
+def parse_mask(text: object) -> Window:
+    """How far a query sees under a mask: `causal`, `full`, or `sliding:4k`.
+
+    Raises:
+        BadInput: not a mask.
+    """
+    if not isinstance(text, str):
+        raise BadInput(f"a mask is a word, not {text!r}. Write causal, full or {SLIDING}4k.")
+    if text in MASKS:
+        return MASKS[text]
+    if not text.startswith(SLIDING):
+        raise unknown_name("mask", text, [*MASKS, f"{SLIDING}4k"])
+    return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
+
+
+def parse_tile(text: str | int | tuple[int | None, ...]) -> Tile:
+    """`2048x4096`, `1024` for `1024x1024`, or with the keys that are multiplied at once, `2048x4096x512`; or such sides
+    as numbers.
+
+    Raises:
+        BadInput: not a tile.
+    """
+    given = [side for side in text if side is not None] if isinstance(text, tuple) else str(text).strip().split("x")
+    sides = [int(side) for side in given if re.fullmatch(r"\d{1,7}", str(side))]
+    if not 1 <= len(sides) == len(given) <= 3 or not 1 <= min(sides) <= max(sides) <= MAX_SIDE:
+        raise BadInput(
+            f"{text!r} is not a tile. Write 1024, 2048x4096 (queries x keys), or 2048x4096x512 (and keys at once)."
+        )
+    tile = Tile(*(sides if len(sides) > 1 else sides * 2))
+    if tile.block_kv_compute and tile.block_kv % tile.block_kv_compute:
+        near = math.gcd(*tile.sides[1:], tile.block_kv_compute)
+        raise BadInput(
+            f"{text!r} is not a tile, because {tile.block_kv_compute} keys at once do not divide {tile.block_kv}. "
+            f"Try {tile._replace(block_kv_compute=near)}."
+        )
+    return tile

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stripectl.core.layout import Layout
-from stripectl.core.plan import SEQUENCE_AXES, Plan
+from stripectl.core.mesh import SEQUENCE_AXES
+from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 
 BASE = "contiguous"  # the layout of linear layers, whose states need positions in order

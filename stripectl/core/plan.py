@@ -22,24 +22,18 @@ host's memory (`offload=inputs+optimizer`); and `expert`, the devices that share
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypedDict, cast
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import Tile, layouts
+from stripectl.core.layout import Tile, layouts, parse_tile
+from stripectl.core.mesh import AXES, RING_AXES, SEQUENCE_AXES, STORED_AXES, make_mesh
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 
-BATCH_AXES = ("data", "fsdp")
-HEAD_AXES = ("tensor",)
-RING_AXES = ("ring", "outer", "inner")  # the layout divides the sequence among the shards of these axes
-SEQUENCE_AXES = (*RING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the closest to each other
-AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
-STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, in addition to `tensor`
 MAX_TILE_ROWS_COUNTED = 2**22
-MAX_SIDE = 2**20  # of a tile
 MAX_SHARDS = 2**10  # of a plan, because every pair of shards is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked", "gated": "gated"}  # by family
@@ -205,58 +199,6 @@ class Plan:
         return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
 
 
-def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """The mesh of a plan: known axes in their order, without axes of one device.
-
-    Raises:
-        BadInput: an unknown axis, or a size below 1.
-    """
-    for axis, size in axes.items():
-        if axis not in AXES:
-            raise unknown_name("mesh axis", axis, AXES)
-        if size < 1:
-            raise BadInput(f"the mesh axis {axis} must have at least 1 device, not {size}.")
-    return tuple((axis, axes[axis]) for axis in AXES if axes.get(axis, 1) > 1)
-
-
-def parse_tile(text: str | int | tuple[int | None, ...]) -> Tile:
-    """`2048x4096`, `1024` for `1024x1024`, or with the keys that are multiplied at once, `2048x4096x512`; or such sides
-    as numbers.
-
-    Raises:
-        BadInput: not a tile.
-    """
-    given = [side for side in text if side is not None] if isinstance(text, tuple) else str(text).strip().split("x")
-    sides = [int(side) for side in given if re.fullmatch(r"\d{1,7}", str(side))]
-    if not 1 <= len(sides) == len(given) <= 3 or not 1 <= min(sides) <= max(sides) <= MAX_SIDE:
-        raise BadInput(
-            f"{text!r} is not a tile. Write 1024, 2048x4096 (queries x keys), or 2048x4096x512 (and keys at once)."
-        )
-    tile = Tile(*(sides if len(sides) > 1 else sides * 2))
-    if tile.block_kv_compute and tile.block_kv % tile.block_kv_compute:
-        near = math.gcd(*tile.sides[1:], tile.block_kv_compute)
-        raise BadInput(
-            f"{text!r} is not a tile, because {tile.block_kv_compute} keys at once do not divide {tile.block_kv}. "
-            f"Try {tile._replace(block_kv_compute=near)}."
-        )
-    return tile
-
-
-def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
-    """`ring=4,tensor=2`.
-
-    Raises:
-        BadInput: not a mesh.
-    """
-    axes: dict[str, int] = {}
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\w+)=(\d{1,6})\s*", part)
-        if not match or match[1] in axes:
-            raise BadInput(f"{text!r} is not a mesh. Write ring=4,tensor=2.")
-        axes[match[1]] = int(match[2])
-    return make_mesh(axes)
-
-
 def parse_layers(option: str, text: str) -> Softmax:
     """The value of an option of LAYER_OPTIONS: `all_gather/xla/512x1024`. A layout may follow the scheme, and a
     backward tile the tile; layout, kernel and tiles may be omitted.
@@ -412,12 +354,3 @@ def read_plan(text: str) -> Plan:
         return parse_plan(text)
     except (BadInput, ValueError) as error:
         return UnreadablePlan("", "", "", text=text, reason=str(error))
-
-
-def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write `devices` as a product of `axes` sizes."""
-    if axes <= 1:
-        yield (devices,) * axes
-        return
-    for first in (size for size in range(1, devices + 1) if devices % size == 0):
-        yield from ((first, *rest) for rest in factorisations(devices // first, axes - 1))

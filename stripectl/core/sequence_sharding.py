@@ -15,7 +15,8 @@ import numpy as np
 
 from stripectl.core.layout import UNBOUNDED, WHOLE, Documents, Index, Layout, MaskBlock, Window, layouts
 from stripectl.core.mask_tiles import count_pairs
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 

@@ -1,16 +1,15 @@
 """The computation: a model or its attention, batch, sequence length, dtype, mask and pass."""
 
 import functools
-import re
 import reprlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stripectl.core.layout import MASKS, UNBOUNDED, MaskBlock, Window
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Window, parse_mask
 from stripectl.core.linear_attention import (
     ATTENTIONS,
     CONSTANT,
@@ -25,13 +24,12 @@ from stripectl.core.linear_attention import (
     recurrence_of,
 )
 from stripectl.core.mask_tiles import count_pairs
-from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, STEP_FIELDS, Model, max_size
+from stripectl.core.model_config import MODEL_SIZES, STEP_FIELDS, Model, max_size
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.replacement import checked_parameters
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 from stripectl.util.json import Json, is_list
-from stripectl.util.several import Several, split_commas
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
@@ -44,8 +42,6 @@ DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 GATE_DTYPE = "float32"  # of a recurrence's gates: their logarithms add up over a sequence
 MAX_DOCUMENTS, MAX_PACKED_TOKENS = 2**20, 2**24  # documents in a sequence, and its positions: each is looked up
-SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
-SLIDING = "sliding:"  # a mask of each query and the keys before it, `sliding:4k` keys in total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,62 +342,3 @@ def _pairs(workload: Workload) -> int:
         return kept(workload.queries, workload.seq_len)
     lengths: Counter[int] = Counter(np.diff(workload.starts, append=workload.seq_len).tolist())
     return sum(times * kept(length, length) for length, times in lengths.items())
-
-
-def parse_mask(text: object) -> Window:
-    """How far a query sees under a mask: `causal`, `full`, or `sliding:4k`.
-
-    Raises:
-        BadInput: not a mask.
-    """
-    if not isinstance(text, str):
-        raise BadInput(f"a mask is a word, not {text!r}. Write causal, full or {SLIDING}4k.")
-    if text in MASKS:
-        return MASKS[text]
-    if not text.startswith(SLIDING):
-        raise unknown_name("mask", text, [*MASKS, f"{SLIDING}4k"])
-    return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
-
-
-def parse_length(text: int | str) -> int:
-    """A sequence length: 262144, `262144`, `256k` (k, M and G are 1024-based, the papers' notation).
-
-    Raises:
-        BadInput: not a length, or not between 1 and 1G.
-    """
-    match = re.fullmatch(r"(\d{1,18})\s*([kmg]?)i?", str(text).strip().lower())
-    if not match:
-        raise BadInput(f"{text!r} is not a length. Write tokens, or k, M: 262144, 256k, 1M.")
-    value = int(match[1]) * SUFFIXES[match[2]]
-    if not 1 <= value <= MAX_SEQ_LEN:
-        raise BadInput(f"a length of {text} is out of range: from 1 to {MAX_SEQ_LEN} (1G) tokens.")
-    return value
-
-
-def parse_lengths(text: Several[int | str]) -> list[int]:
-    """A grid of lengths: commas separate lengths, and `16k..1M` doubles from the first to the last."""
-    lengths: list[int] = []
-    for part in split_commas(text):
-        first, dots, last = str(part).partition("..")
-        value, end = parse_length(first), parse_length(last if dots else first)
-        if value > end:
-            raise BadInput(f"the range {part} is descending. Write the shorter length first.")
-        while value <= end:
-            lengths.append(value)
-            value *= 2
-    return list(dict.fromkeys(lengths))
-
-
-def format_length(length: int) -> str:
-    """`256k` for 262144; a length that is not a multiple of 1024 stays as it is."""
-    for suffix in ("M", "k"):
-        unit = SUFFIXES[suffix.lower()]
-        if length % unit == 0:
-            return f"{length // unit}{suffix}"
-    return str(length)
-
-
-def at_lengths(lengths: Sequence[int]) -> str:
-    """Where neighbouring lengths are, the shortest first: `at 64k`, `from 64k to 1M`."""
-    first, last = (format_length(lengths[end]) for end in (0, -1))
-    return f"at {first}" if len(lengths) == 1 else f"from {first} to {last}"

@@ -10,7 +10,8 @@ import numpy as np
 
 from stripectl.core.kernel import PallasKernel, kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, Plan
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES
+from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.datasheet import chunk_costs
 from stripectl.costs.gated_costs import chunk_work

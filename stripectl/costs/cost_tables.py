@@ -15,8 +15,8 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from stripectl.core.kernel import Kernel, kernels
-from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan, parse_tile
+from stripectl.core.layout import Tile, parse_tile
+from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, heads_of, shapes_of, source_of
 from stripectl.costs.cost_model import CostModel, TileCost

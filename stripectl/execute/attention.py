@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from stripectl.core.kernel import kernels
-from stripectl.core.plan import HEAD_AXES, STATES, Plan
+from stripectl.core.mesh import HEAD_AXES
+from stripectl.core.plan import STATES, Plan
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload

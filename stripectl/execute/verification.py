@@ -13,10 +13,10 @@ import numpy as np
 from stripectl.core.defaults import usual_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
-from stripectl.core.layout import Tile, layouts
+from stripectl.core.layout import SLIDING, Tile, layouts
 from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding, sequence_sharding
-from stripectl.core.workload import SLIDING, STEP, Workload
+from stripectl.core.workload import STEP, Workload
 from stripectl.execute.program import PlanProgram, as_recurrence_has
 from stripectl.execute.reference import reference_attention
 from stripectl.results.findings import Check

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stripectl.core.layer_groups import layer_groups
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, Plan, make_mesh
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, make_mesh
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.core.plan import AXES, SEQUENCE_AXES
+from stripectl.core.mesh import AXES, SEQUENCE_AXES
 from stripectl.errors import BadInput
 from stripectl.hardware.links import Hops
 from stripectl.hardware.slice_places import Place, places_in_slice

@@ -20,9 +20,9 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import Tile
+from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.linear_attention import recurrence_of
-from stripectl.core.plan import Plan, parse_plan, parse_tile
+from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError

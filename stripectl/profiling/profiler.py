@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
+from stripectl.core.lengths import format_length
 from stripectl.core.reason import Reason, ReasonKind
-from stripectl.core.workload import format_length
 from stripectl.errors import BadInput
 from stripectl.profiling.diagnosis import ProfiledPlan
 from stripectl.profiling.folder import PROFILES, profile_files

@@ -2,7 +2,7 @@
 
 from stripectl.analysis.by_length import LengthResult, SchemesByLength
 from stripectl.analysis.by_length_notes import margin_phrase, standing
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.reporters.cells import MARKS, memory_cell, spread_cell
 from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement

@@ -1,8 +1,9 @@
 """Workloads and plans in one line, for people."""
 
+from stripectl.core.lengths import format_length
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, FEATURES
 from stripectl.core.model_config import Model
-from stripectl.core.workload import Workload, format_length
+from stripectl.core.workload import Workload
 from stripectl.results.case import flags_text
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import plural

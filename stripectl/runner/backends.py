@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from stripectl.compile.compiler import CompilerPool, compile_case
+from stripectl.core.lengths import format_length
 from stripectl.core.validation import why_missing
-from stripectl.core.workload import format_length
 from stripectl.errors import Missing
 from stripectl.hardware.target import Target
 from stripectl.measure.block_sampler import BlockSampler, TimedTiles

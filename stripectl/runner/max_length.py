@@ -14,10 +14,11 @@ from functools import partial
 from stripectl.core.kernel import MIN_TILE_ROWS, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
+from stripectl.core.lengths import format_length
 from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
-from stripectl.core.workload import Workload, format_length
+from stripectl.core.workload import Workload
 from stripectl.costs.default_tiles import with_tile
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.backend import Backend, Event, Final, finals

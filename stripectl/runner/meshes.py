@@ -4,15 +4,8 @@ simulated, and the fastest of each scheme and mesh are chosen."""
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stripectl.core.plan import (
-    BATCH_AXES,
-    HEAD_AXES,
-    UNSHARDED,
-    Plan,
-    factorisations,
-    make_mesh,
-    schemes,
-)
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, factorisations, make_mesh
+from stripectl.core.plan import UNSHARDED, Plan, schemes
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import refusals_and_failures
 

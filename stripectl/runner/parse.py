@@ -6,23 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.core.layout import MASKS
+from stripectl.core.layout import MASKS, SLIDING, parse_mask
+from stripectl.core.lengths import format_length, parse_length, parse_lengths
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR
 from stripectl.core.model_config import STEP_FIELDS, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.workload import (
-    ATTENTION_PASSES,
-    DTYPES,
-    PASSES,
-    SLIDING,
-    STEP,
-    Workload,
-    format_length,
-    parse_length,
-    parse_lengths,
-    parse_mask,
-)
+from stripectl.core.workload import ATTENTION_PASSES, DTYPES, PASSES, STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.sampler import SamplingOptions

@@ -11,19 +11,11 @@ from dataclasses import replace
 from typing import cast
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import Tile, layouts
+from stripectl.core.layout import Tile, layouts, parse_tile
 from stripectl.core.layout_switch import BASE
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, kernel_family
-from stripectl.core.plan import (
-    HYBRID_SOFTMAX_SCHEME,
-    Plan,
-    PlanParts,
-    Softmax,
-    make_mesh,
-    parse_mesh,
-    parse_tile,
-    plan_parts,
-)
+from stripectl.core.mesh import make_mesh, parse_mesh
+from stripectl.core.plan import HYBRID_SOFTMAX_SCHEME, Plan, PlanParts, Softmax, plan_parts
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput

@@ -12,7 +12,8 @@ from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import WHOLE, Tile
 from stripectl.core.mask_tiles import TileCount
-from stripectl.core.plan import HEAD_AXES, STATES, Plan
+from stripectl.core.mesh import HEAD_AXES
+from stripectl.core.plan import STATES, Plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import TileCost

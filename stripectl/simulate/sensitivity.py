@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import MAX_SEQ_LEN, Workload
+from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import PARTS, CostModel
 from stripectl.errors import BadInput
 from stripectl.results.backend import Event, Final, Partial

@@ -18,8 +18,9 @@ from dataclasses import replace
 
 from stripectl.core.kernel import LANES, kernels
 from stripectl.core.layer_groups import layer_groups
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
 from stripectl.core.model_config import Model
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STATES, Plan
+from stripectl.core.plan import STATES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, STEP, Workload

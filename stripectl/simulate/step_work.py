@@ -17,7 +17,8 @@ from typing import NamedTuple
 from stripectl.core.layer_groups import segments
 from stripectl.core.layout_switch import switch_transfers, switches
 from stripectl.core.linear_attention import pattern_of
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES
+from stripectl.core.plan import Plan, schemes
 from stripectl.core.scopes import FEED_FORWARD, HEAD, OPTIMIZER, PROJECTIONS
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import LayerGroup, layer_groups
-from stripectl.core.plan import AXES, HEAD_AXES, Plan
+from stripectl.core.mesh import AXES, HEAD_AXES
+from stripectl.core.plan import Plan
 from stripectl.core.scopes import ATTENTION, OPTIMIZER, SECTIONS
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel

@@ -17,7 +17,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.linear_attention import CONSTANT, FEATURES, PER_HEAD
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import axes_of
 from stripectl.core.validation import why_unsupported

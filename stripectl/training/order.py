@@ -8,7 +8,8 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from stripectl.core.layout import layouts
-from stripectl.core.plan import AXES, Plan, make_mesh, parse_plan
+from stripectl.core.mesh import AXES, make_mesh
+from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.errors import BadInput
 from stripectl.training.arguments import PHRASES

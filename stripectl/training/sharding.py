@@ -24,7 +24,8 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.execute.attend import recompute_in_backward
 from stripectl.execute.attention import ATTENTION

@@ -17,7 +17,7 @@ from jax import lax
 
 from stripectl.core.layout import layouts
 from stripectl.core.layout_switch import BASE
-from stripectl.core.plan import SEQUENCE_AXES
+from stripectl.core.mesh import SEQUENCE_AXES
 from stripectl.execute.comm import JaxComm
 from stripectl.training.sharding import ParameterSharding
 

@@ -9,22 +9,19 @@ from hypothesis import strategies as st
 
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import Tile, layouts
+from stripectl.core.layout import Tile, layouts, parse_tile
+from stripectl.core.mesh import AXES, STORED_AXES, make_mesh
 from stripectl.core.plan import (
-    AXES,
     DEFAULT_CHUNK,
     MESSAGES,
     OFFLOADED,
     REMAT,
     STATES,
-    STORED_AXES,
     UNBUILT,
     ZERO,
     Plan,
     Softmax,
-    make_mesh,
     parse_plan,
-    parse_tile,
 )
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload

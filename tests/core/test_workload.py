@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from stripectl.core.lengths import format_length, parse_length, parse_lengths
 from stripectl.core.model_config import Model
 from stripectl.core.replacement import FIGURES, replacements_text
-from stripectl.core.workload import Workload, format_length, parse_length, parse_lengths
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.util.files import profile_names
 

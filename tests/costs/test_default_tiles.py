@@ -10,9 +10,11 @@ import pytest
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts
-from stripectl.core.plan import Plan, make_mesh
+from stripectl.core.lengths import parse_length
+from stripectl.core.mesh import make_mesh
+from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import Workload, parse_length
+from stripectl.core.workload import Workload
 from stripectl.costs.cost_tables import machine_table
 from stripectl.costs.default_tiles import tiles_for, with_tile
 from stripectl.costs.defaults import with_defaults, with_names

@@ -8,8 +8,8 @@ import pytest
 
 from stripectl.analysis.cost_sentences import cost_sentences
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan, parse_tile
+from stripectl.core.layout import Tile, parse_tile
+from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of, shapes_of
 from stripectl.costs.cost_tables import (

@@ -11,7 +11,8 @@ import click
 import pytest
 
 from stripectl.cli.app import COMMANDS, group
-from stripectl.core.plan import AXES, NUMBER_OPTIONS, TILE_OPTIONS, WORD_OPTIONS, kernels, layouts, schemes
+from stripectl.core.mesh import AXES
+from stripectl.core.plan import NUMBER_OPTIONS, TILE_OPTIONS, WORD_OPTIONS, kernels, layouts, schemes
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import hardware_names
 from stripectl.hardware.profile_fields import FIGURES

@@ -12,12 +12,12 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import Packing, padded_length, positions, rotary, sequence_parallel_attention
-from stripectl.core.layout import layouts
+from stripectl.core.layout import layouts, parse_mask
 from stripectl.core.plan import parse_plan
 from stripectl.core.recurrence import recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import Workload, parse_mask
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.execute.program import partition
 from stripectl.execute.reference import dense, max_relative_error, recurrence_by_token, recurrent

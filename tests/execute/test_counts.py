@@ -12,8 +12,9 @@ import pytest
 import stripectl.compat as compat
 import stripectl.kernels.xla.kernel as xla
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import MASKS, Tile, layouts
-from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
+from stripectl.core.layout import MASKS, Tile, layouts, parse_tile
+from stripectl.core.mesh import RING_AXES, factorisations, make_mesh
+from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPE_BYTES, DTYPES, Workload

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import layouts
-from stripectl.core.plan import DEFAULT_KERNELS, parse_tile
+from stripectl.core.layout import layouts, parse_tile
+from stripectl.core.plan import DEFAULT_KERNELS
 from stripectl.core.recurrence import LOG_GATE, recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload

@@ -18,10 +18,11 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from stripectl import positions, sequence_parallel_attention
+from stripectl.core.layout import parse_mask
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.workload import Workload, parse_mask
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.execute.program import partition
 from stripectl.execute.reference import dense, max_relative_error, recurrent

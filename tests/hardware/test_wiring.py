@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stripectl.core.layout import Tile
-from stripectl.core.plan import AXES, parse_mesh
+from stripectl.core.mesh import AXES, parse_mesh
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import TileCost
 from stripectl.costs.datasheet import datasheet_cost_model

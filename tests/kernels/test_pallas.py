@@ -13,8 +13,8 @@ import pytest
 
 import stripectl.compat as compat
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, Window, layouts
-from stripectl.core.plan import parse_plan, parse_tile
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, Window, layouts, parse_tile
+from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from stripectl.core.plan import Plan, parse_mesh, parse_tile
+from stripectl.core.layout import parse_tile
+from stripectl.core.mesh import parse_mesh
+from stripectl.core.plan import Plan
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
 from stripectl.measure.local_target import LocalTarget

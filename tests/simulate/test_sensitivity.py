@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.workload import MAX_SEQ_LEN, Workload
+from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import PARTS, CostModel, TileCost
 from stripectl.hardware.links import Hops
 from stripectl.hardware.target import read_target

@@ -16,7 +16,8 @@ import pytest
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import MASKS, layouts
-from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh
+from stripectl.core.mesh import RING_AXES, factorisations, make_mesh
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload

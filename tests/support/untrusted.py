@@ -23,10 +23,12 @@ from stripectl.analysis.plan_selector import parse_selector
 from stripectl.cli import main
 from stripectl.cli.compare import parse_percent
 from stripectl.cli.trace import parse_axes
+from stripectl.core.layout import parse_mask, parse_tile
+from stripectl.core.lengths import parse_length, parse_lengths
 from stripectl.core.linear_attention import parse_decay, pattern_of
+from stripectl.core.mesh import parse_mesh
 from stripectl.core.model_config import Model
-from stripectl.core.plan import parse_layers, parse_mesh, parse_plan, parse_tile
-from stripectl.core.workload import parse_length, parse_lengths, parse_mask
+from stripectl.core.plan import parse_layers, parse_plan
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan, parse_tile
+from stripectl.core.layout import Tile, parse_tile
+from stripectl.core.plan import Plan
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_entries import CostKey, Heads
 from stripectl.costs.cost_model import CostModel, TileCost

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stripectl.core.mesh import BATCH_AXES
 from stripectl.core.model_config import Model
-from stripectl.core.plan import BATCH_AXES, parse_plan
+from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.target import read_target
 from stripectl.simulate.step_memory import predicted_peak_bytes

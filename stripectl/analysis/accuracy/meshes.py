@@ -32,7 +32,8 @@ from typing import NamedTuple
 
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan, make_mesh
+from stripectl.core.mesh import make_mesh
+from stripectl.core.plan import Plan
 from stripectl.costs.cost_tables import shipped_costs, table_cost_model
 from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target

@@ -14,7 +14,9 @@ import numpy as np
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.analysis.striped_attention_paper import published_rows
 from stripectl.core.kernel import kernels
-from stripectl.core.plan import Plan, make_mesh, parse_tile
+from stripectl.core.layout import parse_tile
+from stripectl.core.mesh import make_mesh
+from stripectl.core.plan import Plan
 from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.hardware.placement import place_mesh

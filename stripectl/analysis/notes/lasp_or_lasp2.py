@@ -7,7 +7,8 @@ from dataclasses import replace
 from stripectl.analysis.fastest_of_schemes import ByLength, FastestOfSchemes, fastest_by_length, leaders_sentence
 from stripectl.analysis.note import Note
 from stripectl.analysis.ranking import margin_of
-from stripectl.core.workload import STEP, format_length
+from stripectl.core.lengths import format_length
+from stripectl.core.workload import STEP
 from stripectl.costs.cost_model import COUNTING
 from stripectl.results.case import flags_text
 from stripectl.results.measurement import Measurement

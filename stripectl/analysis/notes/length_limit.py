@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stripectl.analysis.note import Finding, Note
 from stripectl.core.bounds import formula_lengths
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.results.fit import limit_sentences
 from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement

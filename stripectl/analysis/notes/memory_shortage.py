@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 from stripectl.analysis.note import Note
 from stripectl.core.defaults import usual_tile
-from stripectl.core.plan import Plan, make_mesh
+from stripectl.core.lengths import format_length
+from stripectl.core.mesh import make_mesh
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import format_length
 from stripectl.results.fit import Fit, memory_fit
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stripectl.analysis.note import Note
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.results.run import Run
 from stripectl.util.units import times
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from stripectl.analysis.note import Finding, Note
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
 from stripectl.util.units import duration

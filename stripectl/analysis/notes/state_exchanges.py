@@ -4,7 +4,8 @@ all-to-alls send every token."""
 
 from stripectl.analysis.fastest_of_schemes import ByLength, fastest_by_length, leaders_sentence
 from stripectl.analysis.note import Note
-from stripectl.core.workload import STEP, format_length
+from stripectl.core.lengths import format_length
+from stripectl.core.workload import STEP
 from stripectl.costs.cost_model import COUNTING
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from stripectl.core.kernel import kernels
-from stripectl.core.plan import AXES, BATCH_AXES
+from stripectl.core.mesh import AXES, BATCH_AXES
 from stripectl.core.workload import STEP
 from stripectl.errors import BadInput
 from stripectl.export.integration import Integration, Job, Snippet, next_multiple, not_training

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
+from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE
 from stripectl.core.workload import STEP, Workload
 from stripectl.export.integration import Integration, Job, Snippet

@@ -3,7 +3,7 @@
 on whole sequences (BSHD) and the striped order on packed sequences (THD).
 """
 
-from stripectl.core.plan import BATCH_AXES
+from stripectl.core.mesh import BATCH_AXES
 from stripectl.export.integration import Integration, Job, Snippet, next_multiple, not_training
 from stripectl.results.measurement import Measurement
 

@@ -5,9 +5,10 @@ from dataclasses import fields
 
 import yaml
 
+from stripectl.core.lengths import format_length
 from stripectl.core.linear_attention import LINEAR
 from stripectl.core.model_config import Model
-from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.core.workload import STEP, Workload
 from stripectl.export.integration import Integration, Job, Snippet
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import profile_names

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from stripectl.core.kernel import KnownTile
 from stripectl.core.layout import Tile
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.util.json import JsonObject, is_mapping
 
 FOLDER = "data/autotuning"

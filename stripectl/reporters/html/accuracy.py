@@ -6,7 +6,8 @@ from typing import Any
 
 from stripectl.analysis.ranking import SimulatedAndMeasured, simulated_and_measured
 from stripectl.analysis.striped_attention_paper import published_comparisons
-from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.core.lengths import format_length
+from stripectl.core.workload import STEP, Workload
 from stripectl.reporters.cells import speedup_cell, spread_cell
 from stripectl.reporters.html.charts import (
     COLOURS,

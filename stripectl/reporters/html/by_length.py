@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from stripectl.analysis.by_length import QUESTION, SchemesByLength, schemes_by_length
 from stripectl.analysis.by_length_notes import by_length_notes, why_no_time
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.reporters.by_length_rows import cell_words, winner_rows
 from stripectl.reporters.cells import memory_cell, spread_cell
 from stripectl.reporters.html.charts import Chart, ChartGroup, ChartRow, Section, chart, chart_table, section, tip

@@ -6,7 +6,7 @@ As Figures 2 and 3 of Brandon et al. 2023, from the counted tiles.
 import json
 from collections.abc import Sequence
 
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.reporters.html.charts import (
     COLOURS,
     FONT_SIZE,

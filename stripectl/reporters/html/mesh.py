@@ -7,7 +7,8 @@ from typing import Any
 
 from stripectl.analysis.link_load import CarriedBytes, carried_bytes, traffic
 from stripectl.analysis.ranking import Ranking, contenders, rankings, strength
-from stripectl.core.workload import PASSES, format_length
+from stripectl.core.lengths import format_length
+from stripectl.core.workload import PASSES
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus, place_mesh
 from stripectl.hardware.target import Target, target_of

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stripectl.analysis.accuracy.attention import attention_groups, published_devices
 from stripectl.analysis.accuracy.meshes import TARGET, mesh_orders, mesh_times
 from stripectl.analysis.accuracy.paper import measured_devices, speed_up_error, speed_ups
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.hardware.target import parse_target
 from stripectl.reporters.html.charts import (
     COLOURS,

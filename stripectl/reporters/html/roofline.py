@@ -7,8 +7,9 @@ their gradients) and, for kernels that keep scores in memory, the scores, as in 
 from collections.abc import Sequence
 from typing import Any
 
+from stripectl.core.lengths import format_length
 from stripectl.core.plan import kernels
-from stripectl.core.workload import STEP, format_length
+from stripectl.core.workload import STEP
 from stripectl.costs.datasheet import intensity
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.reporters.html.charts import (

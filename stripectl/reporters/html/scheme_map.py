@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from stripectl.analysis.by_length import QUESTION, SchemesByLength
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.reporters.html.charts import (
     COLOURS,
     FONT_SIZE,

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from stripectl.analysis.crossover import LengthPoint, curves, without_length
 from stripectl.analysis.ranking import Ranking, rankings
 from stripectl.analysis.striped_attention_paper import PublishedComparison, published_comparisons
+from stripectl.core.lengths import format_length
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import STEP, format_length
+from stripectl.core.workload import STEP
 from stripectl.errors import BadInput
 from stripectl.reporters.html.charts import (
     Chart,

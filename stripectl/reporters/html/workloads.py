@@ -4,8 +4,9 @@ gain and its method, and links to the details."""
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stripectl.core.lengths import format_length
 from stripectl.core.model_config import STEP_FIELDS
-from stripectl.core.workload import Workload, format_length
+from stripectl.core.workload import Workload
 from stripectl.reporters.html.charts import PageContext
 from stripectl.results.labels import heads_label, workload_label
 from stripectl.results.recommendation import Recommendation

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from stripectl.analysis.by_length import QUESTION, SchemesByLength, schemes_by_length
 from stripectl.analysis.by_length_notes import by_length_notes
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.reporters.by_length_rows import cell_words, legend, winner_rows
 from stripectl.reporters.terminal.tables import fitted_table
 from stripectl.results.measurement import Measurement

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from stripectl.analysis.note import note_lines
 from stripectl.analysis.striped_attention_paper import PublishedComparison, error_sentence, published_comparisons
-from stripectl.core.workload import format_length
+from stripectl.core.lengths import format_length
 from stripectl.reporters.terminal.tables import fitted_table
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stripectl.analysis.cost_sentences import without_tables
-from stripectl.core.plan import SEQUENCE_AXES
+from stripectl.core.mesh import SEQUENCE_AXES
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, is_torus
 from stripectl.hardware.profile import format_shape
