@@ -24,7 +24,7 @@ empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-slow test-all coverage check-gpu faults check-frameworks lint docs example-runs fuzz wheel sdist clean
+.PHONY: help bench test test-slow test-all coverage check-gpu faults check-frameworks lint docs example-runs snapshots fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -42,6 +42,9 @@ test-slow: $(VENV)/dev $(NEEDED)    ## the others, or PART="browser compilers" o
 
 test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe $(VENV)/ray $(if $(FRAMEWORKS_PYTHON),$(FRAMEWORKS)/made)    ## all tests
 	ORACLE_SEED=$(ORACLE_SEED) $(BIN)/python -m pytest $(PARALLEL) -m "$(if $(FRAMEWORKS_PYTHON),,not frameworks)"
+
+snapshots: $(VENV)/dev   ## write the texts of help, tables and cards again; git diff shows how they changed
+	$(BIN)/python -m pytest --force-regen -q tests/snapshots || true
 
 coverage: $(VENV)/dev    ## the quick tests, with the branches of each module that they leave out
 	$(BIN)/python -m pytest $(QUICK) --cov --cov-report=term
