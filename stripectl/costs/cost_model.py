@@ -111,7 +111,10 @@ class CostModel:
             collective_latency_s=self.collective_latency_s / latency,
             link_bytes_per_s_one_way=self.link_bytes_per_s_one_way * rate,
             memory_bytes_per_s=self.memory_bytes_per_s * (2 if part == "memory" else 1),
-            hops={axis: Hops(hop.bytes_per_s * rate, hop.latency_s / latency) for axis, hop in self.hops.items()},
+            hops={
+                axis: hop._replace(bytes_per_s=hop.bytes_per_s * rate, latency_s=hop.latency_s / latency)
+                for axis, hop in self.hops.items()
+            },
         )
 
     def scaled_to_length(self, times: float) -> "CostModel":
@@ -122,39 +125,62 @@ class CostModel:
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes/s, latency in seconds) of the hops along an axis, by the place that they leave."""
-        alike = Hops(np.full((2, size), self.link_bytes_per_s_one_way), np.full((2, size), self.hop_latency_s))
-        both = self.hops.get(axis, alike)
+        both = self._hops_of(axis, size)
         return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
 
-    def devices_per_node(self, axis: str, size: int) -> float:
-        """The number of an axis' devices that links join without the network between nodes."""
-        crossings = int((self.hop(axis, size, 1)[0] < self.link_bytes_per_s_one_way).sum())
-        return size if self.torus or not crossings else size / crossings
+    def _hops_of(self, axis: str, size: int) -> Hops:
+        if axis in self.hops:
+            return self.hops[axis]
+        shape = (2, size)
+        rates, latencies = np.full(shape, self.link_bytes_per_s_one_way), np.full(shape, self.hop_latency_s)
+        return Hops(rates, latencies, np.zeros(shape, bool))
+
+    def devices_per_slice(self, axis: str, size: int) -> int:
+        """The number of an axis' devices in a slice, or a node of GPUs, which links join without the network."""
+        return size // max(1, int(self._hops_of(axis, size).network[0].sum()))
 
     def collective_spread(self, axes: Mapping[str, int]) -> Spread | None:
-        """The spread of a collective over axes on the links, where it is known."""
+        """The spread of a collective over axes on the links of a slice, where it is known."""
         return self.collective_spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
 
     def received_bytes_per_s(self, opcode: str, axes: Mapping[str, int]) -> float:
-        """Bytes/s at which a device receives the data of an all-gather, a reduce-scatter or an all-reduce over axes."""
+        """Bytes/s at which a device receives the data of an all-gather, a reduce-scatter or an all-reduce over axes.
+
+        Between slices of a torus, every device exchanges its part with its peers in the other slices through its own
+        network, and the parts then travel round the links of each slice: network and links are busy in turn, each with
+        the bytes that cross it. Between nodes of GPUs as many rings run at once as a node has devices on the axes, each
+        through another device's network (NVIDIA/nccl issue 601), up to the rate of the links within the node.
+        """
+        devices = math.prod(axes.values())
+        near = math.prod(self.devices_per_slice(axis, size) for axis, size in axes.items())
+        if near == devices:
+            return self._received_in_slice(opcode, axes)
+        network = min(self.slowest_hop(axis, size, network=True) for axis, size in axes.items())
+        if not self.torus:
+            return min(self.link_bytes_per_s_one_way, network * near)
+        # Of an array of one byte, a device receives its part from each other slice, then the rest from its own slice.
+        busy_s = (devices // near - 1) / devices / network
+        if near > 1:
+            busy_s += (near - 1) / near / self._received_in_slice(opcode, axes)
+        return (devices - 1) / devices / busy_s
+
+    def _received_in_slice(self, opcode: str, axes: Mapping[str, int]) -> float:
+        """Bytes/s at which a device receives such data from the other devices of its slice."""
         found, link, summed = self.collective_spread(axes), self.link_bytes_per_s_one_way, opcode in self.all_reduce_for
         if found and found.gather_ways and opcode != "all-reduce" and not summed:
             return found.gather_ways * link
-        directions = min(self.ring_directions(axis, size) for axis, size in axes.items())
-        per_s = found.ways * link if found else self.collective_bandwidth(axes) * directions
+        near = [(axis, size) for axis, size in axes.items() if self.devices_per_slice(axis, size) > 1]
+        slowest = min((self.slowest_hop(*each) for each in near), default=link)
+        directions = min((self.ring_directions(*each) for each in near), default=1)
+        per_s = found.ways * link if found else slowest * directions
         if found and opcode == "all-gather":  # by an all-reduce, for which zeros are written first
             return 1 / (2 / per_s + 1 / self.fill_bytes_per_s)
         return per_s / 2 if summed else per_s
 
-    def collective_bandwidth(self, axes: Mapping[str, int]) -> float:
-        """Bytes/s of an all-gather, a reduce-scatter or an all-reduce round axes: the rate of the slowest hop. Between
-        nodes as many rings run at once as a node has devices on the axes, each through another device's network
-        (NVIDIA/nccl issue 601), up to the rate of the links within the node."""
-        slowest = min(float(self.hop(axis, size, 1)[0].min()) for axis, size in axes.items())
-        if self.torus or slowest >= self.link_bytes_per_s_one_way:
-            return slowest
-        rings = math.prod(self.devices_per_node(axis, size) for axis, size in axes.items())
-        return min(self.link_bytes_per_s_one_way, slowest * rings)
+    def slowest_hop(self, axis: str, size: int, network: bool = False) -> float:
+        """Bytes/s of the slowest hop of an axis within a slice, or between slices; no limit where it has none."""
+        hops = self._hops_of(axis, size)
+        return float(hops.bytes_per_s[0][hops.network[0] == network].min(initial=math.inf))
 
     def ring_directions(self, axis: str, size: int) -> int:
         """The number of directions that an all-gather or a reduce-scatter uses at once round an axis: two where links

@@ -92,7 +92,11 @@ class MeshPlacement:
 
         both = {axis: (self.forward[axis], self.backward[axis]) for axis, _ in self.mesh}
         return {
-            axis: Hops(np.stack(list(map(rates, ways))), np.stack(list(map(latencies, ways))))
+            axis: Hops(
+                np.stack(list(map(rates, ways))),
+                np.stack(list(map(latencies, ways))),
+                np.stack([crossed.network for crossed in ways]),
+            )
             for axis, ways in both.items()
         }
 
@@ -118,8 +122,9 @@ class MeshPlacement:
 
     @cached_property
     def collective_spreads(self) -> dict[frozenset[str], Spread]:
-        """The spread of collectives over each choice of axes whose devices form boxes of the torus. Devices that share
-        their places on all other axes are a group; such groups are equal, so the first group represents all."""
+        """The spread of collectives over each choice of axes whose devices, or the devices in one slice, form boxes of
+        the torus. Devices that share their places on all other axes are a group; such groups are equal, so the first
+        group represents all."""
         if not is_torus(self.target):
             return {}
         grid = np.array(self.order).reshape([size for _, size in self.mesh])
@@ -127,7 +132,8 @@ class MeshPlacement:
         for axes in itertools.chain.from_iterable(itertools.combinations(wide, n + 1) for n in range(len(wide))):
             first = tuple(slice(None) if name in axes else 0 for name, _ in self.mesh)
             devices: list[int] = grid[first].reshape(-1).tolist()
-            if spread := spread_over(self.target, [self.target.positions[k] for k in devices]):
+            places = [self.target.positions[k] for k in devices]
+            if spread := spread_over(self.target, [each for each in places if each.slice == places[0].slice]):
                 found[frozenset(axes)] = spread
         return found
 

@@ -37,8 +37,8 @@ class BoxSide(NamedTuple):
 
 
 def spread_over(target: Target, group: Sequence[Position]) -> Spread | None:
-    """The spread over a group of devices, in the order of their mesh; None where they fill no box of one slice."""
-    if len({each.slice for each in group}) > 1 or (sides := sides_of_box(target, group)) is None:
+    """The spread over a group of devices of one slice, in the order of their mesh; None where they fill no box."""
+    if (sides := sides_of_box(target, group)) is None:
         return None
     wide = [side for side in sides if side.length > 1]
     if not wide:

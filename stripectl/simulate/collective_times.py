@@ -26,16 +26,16 @@ def gather_time(machine: CostModel, opcode: str, axis: str, size: int, nbytes: i
 
 
 def all_to_all_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:
-    """The time of an exchange of parts of `nbytes`. On a torus every part takes the shorter direction round its ring;
-    elsewhere parts within a node and parts between nodes travel in parallel."""
-    per_s, latency_s = machine.hop(axis, size, 1)
-    far = [min(places, size - places) for places in range(1, size)]
-    near, spread = machine.devices_per_node(axis, size), machine.collective_spread({axis: size})
-    within_s = sum(far) / min(2, size - 1) / per_s.min() if machine.torus else (near - 1) / per_s.max()
+    """The time of an exchange of parts of `nbytes`; parts within a slice or a node and parts between them travel in
+    parallel. On a torus every part takes the shorter direction round its ring."""
+    _, latency_s = machine.hop(axis, size, 1)
+    near, spread = machine.devices_per_slice(axis, size), machine.collective_spread({axis: size})
+    far = [min(places, near - places) for places in range(1, near)]
+    within_s = (sum(far) / min(2, near - 1) if machine.torus and far else near - 1) / machine.slowest_hop(axis, size)
     if spread:
-        within_s = size * spread.load / machine.link_bytes_per_s_one_way
-    busy_s = nbytes * max(within_s, (size - near) / per_s.min())
-    return CollectiveTime(busy_s, latency_s.max() * (max(far) if machine.torus else 1), 2)
+        within_s = near * spread.load / machine.link_bytes_per_s_one_way
+    busy_s = nbytes * max(within_s, (size - near) / machine.slowest_hop(axis, size, network=True))
+    return CollectiveTime(busy_s, latency_s.max() * (max(far, default=1) if machine.torus else 1), 2)
 
 
 def all_reduce_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:

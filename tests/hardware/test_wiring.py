@@ -20,6 +20,7 @@ from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.slice_places import closed_walk
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import SlowestHop
+from stripectl.simulate.collective_times import all_to_all_time
 from stripectl.simulate.simulation import simulate
 from tests.support.plans import reference_plan
 
@@ -188,7 +189,7 @@ def test_two_nodes_are_limited_by_their_network() -> None:
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
     assert seconds("2*h100:8", "ring/striped@ring=16") >= 15 * block / network
     assert seconds("h100:8", "ring/striped@ring=8") < 7 * 2 * block / network
-    rates, _ = wired("2*h100:8", "ring=16").hop_costs["ring"]
+    rates = wired("2*h100:8", "ring=16").hop_costs["ring"].bytes_per_s
     assert sorted(set(rates.reshape(-1))) == [network, link]
 
 
@@ -197,10 +198,11 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
     network, link = h100.figure("network_bytes_per_s_one_way"), h100.figure("link_bytes_per_s_one_way")
     assert network and link and 8 * network < link
     costs = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:8", "ring=16"))
-    assert costs.collective_bandwidth({"ring": 16}) == 8 * network
+    assert costs.received_bytes_per_s("all-gather", {"ring": 16}) == 8 * network
     apart = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:8", "data=2,ring=8"))
-    assert apart.collective_bandwidth({"data": 2}) == network and apart.collective_bandwidth({"ring": 8}) == link
-    assert apart.collective_bandwidth({"data": 2, "ring": 8}) == 8 * network
+    over = {"data": {"data": 2}, "ring": {"ring": 8}, "both": {"data": 2, "ring": 8}}
+    rates = {name: apart.received_bytes_per_s("all-gather", axes) for name, axes in over.items()}
+    assert rates == {"data": network, "ring": link, "both": 8 * network}
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
     free = replace(costs, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)
     plan = reference_plan(f"all_gather/striped@ring=16,tile={TILE}")
@@ -210,6 +212,29 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
     moved = 4 * 8 * 128 * 2 * WORK.seq_len // 8 // 8  # of q, k, v and the output, what a device sends another
     seconds = simulate(WORK, exchanged, replace(wide, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)).seconds
     assert seconds == pytest.approx(moved * max(4 / network, 3 / link))
+
+
+@pytest.mark.parametrize(("mesh", "axes"), [("fsdp=512", {"fsdp": 512}), ("data=2,fsdp=256", {"data": 2, "fsdp": 256})])
+def test_a_gather_over_slices_takes_the_time_of_its_parts(mesh: str, axes: dict[str, int]) -> None:
+    """Of an array of 512 parts in 2 slices of 16 x 16 chips, a device receives one part through its network, and 255 of
+    256 pairs of parts through the links of its slice."""
+    v6e = Hardware.load("v6e")
+    network = v6e.figure("network_bytes_per_s_one_way")
+    assert network
+    costs = datasheet_cost_model(v6e, WORK, TILE, wired("2*v6e:16x16", mesh))
+    slice = datasheet_cost_model(v6e, WORK, TILE, wired("v6e:16x16", "fsdp=256"))
+    for opcode in ("all-gather", "reduce-scatter", "all-reduce"):
+        in_slice_s = 255 / 256 / slice.received_bytes_per_s(opcode, {"fsdp": 256})
+        expected_s = 1 / 512 / network + in_slice_s
+        assert 511 / 512 / costs.received_bytes_per_s(opcode, axes) == pytest.approx(expected_s)
+
+
+def test_an_exchange_over_slices_is_limited_by_the_busier_of_links_and_network() -> None:
+    v6e = Hardware.load("v6e")
+    network = v6e.figure("network_bytes_per_s_one_way")
+    assert network
+    costs = datasheet_cost_model(v6e, WORK, TILE, wired("2*v6e:2x4", "ulysses=16"))
+    assert all_to_all_time(costs, "ulysses", 16, 10**9).busy_s == pytest.approx(8 * 10**9 / network)
 
 
 def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:

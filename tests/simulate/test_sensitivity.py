@@ -65,7 +65,7 @@ def test_the_only_part_that_takes_time_limits_by_half(part: str, passes: str) ->
 
 
 def test_hops_that_are_not_alike_get_faster_too() -> None:
-    hops = {"ring": Hops(np.full((2, SHARDS), 1.0), np.full((2, SHARDS), 3.0))}
+    hops = {"ring": Hops(np.full((2, SHARDS), 1.0), np.full((2, SHARDS), 3.0), np.zeros((2, SHARDS), bool))}
     slow = replace(machine(NONE), hops=hops)
     assert slow.with_part_sped_up("communication").hops["ring"].bytes_per_s.max() == 2
     assert slow.with_part_sped_up("latency").hops["ring"].latency_s.max() == 1.5
