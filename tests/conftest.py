@@ -5,7 +5,6 @@ have. And no deadlines, since how long an example takes says more of what else t
 holds are passed on."""
 
 import gc
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from hypothesis import settings
 
 import stripectl.compat as compat
 import stripectl.reporters.html.page as page
+from stripectl.reporters.html.charts import Chart
 from stripectl.workers.worker_group import ended_by_flag
 
 DEVICES = "--xla_force_host_platform_device_count=8"
@@ -87,10 +87,10 @@ def without_toolkit() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def equal_charts_are_drawn_once() -> Iterator[None]:
     """Commands of tests write pages that have many charts in common, and charts take half the time of a command."""
-    draw, drawn = page.drawings, dict[tuple[str, int], list[tuple[str, Any]]]()
+    draw, drawn = page.drawings, dict[tuple[object, ...], list[tuple[str, Any]]]()
 
-    def drawings(chart: Any, panels: int) -> list[tuple[str, Any]]:
-        key = json.dumps(chart, default=repr, sort_keys=True), panels
+    def drawings(chart: Chart, panels: int) -> list[tuple[str, Any]]:
+        key = repr(chart.drawing), chart.wide, chart.one_size, panels
         if key not in drawn:
             drawn[key] = draw(chart, panels)
         return list(drawn[key])

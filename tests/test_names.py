@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "stripectl"
 
-# Spelled alike because they play the same part: in schemes, kernels, families of models, integrations, charts,
+# Spelled alike because they play the same part: in schemes, kernels, families of models, integrations,
 # commands, or workers.
 PARTS_PLAYED = {
     "Session",
@@ -19,7 +19,6 @@ PARTS_PLAYED = {
     "command",
     "differentiate",
     "document_lookup",
-    "draw",
     "enter",
     "forward",
     "gradients",

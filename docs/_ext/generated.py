@@ -385,10 +385,10 @@ def accuracy_chart(said: Explained) -> str:
 
     chart = published_accuracy.of_hardware(None)
     assert chart
-    drawing = published_accuracy.draw(chart, PANEL)
+    drawing = chart.drawing.draw(PANEL)
     style = f"--c1: #3d8fc6; font: 11px Arial, Helvetica, sans-serif; max-width: {PANEL + 120}px"
-    opening = f'<div role="img" aria-label="{chart["label"]}" style="{style}">'
-    return f"{opening}{DOCUMENT_LOOK}{drawing}</div>\n\n{chart['note']}"
+    opening = f'<div role="img" aria-label="{chart.label}" style="{style}">'
+    return f"{opening}{DOCUMENT_LOOK}{drawing}</div>\n\n{chart.note}"
 
 
 class Generated(SphinxDirective):

@@ -9,8 +9,11 @@ import pytest
 
 from stripectl.errors import BadInput
 from stripectl.reporters.html.drawing import draw_svg, start_drawer
+from stripectl.reporters.html.vega_lite import filled, svg
+from stripectl.util.files import data_folder
 from tests.support.command import BENCH
 
+FILES = data_folder("templates") / "charts"
 CHART = {"mark": "point", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
 
 
@@ -39,3 +42,8 @@ def test_where_addresses_are_limited_the_run_is_kept(tmp_path: Path) -> None:
     assert done.returncode == 2 and line.startswith("error: cannot draw the report") and "ulimit -v unlimited" in line
     assert "report  not written" in done.stdout
     assert os.listdir(tmp_path / "run") == ["run.json"] and os.listdir(tmp_path / "kept") == ["history.sqlite"]
+
+
+@pytest.mark.parametrize("name", [path.name.partition(".")[0] for path in FILES.glob("*.vl.json")])
+def test_a_file_can_be_drawn_alone(name: str) -> None:
+    assert svg(filled(name, {})).startswith("<svg")

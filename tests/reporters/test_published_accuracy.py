@@ -9,6 +9,7 @@ from stripectl.analysis.accuracy.meshes import mesh_times
 from stripectl.analysis.accuracy.paper import measured_devices, speed_ups
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html import published_accuracy
+from stripectl.reporters.html.published_accuracy import Ratios
 from stripectl.results.case import Method
 from tests.support.factories import LONG, run_of, timed_ring
 from tests.support.pages import content_of
@@ -18,13 +19,14 @@ TPU = replace(LONG, dtype="bfloat16")
 
 def test_every_published_measurement_is_a_dot() -> None:
     chart = published_accuracy.of_hardware(None)
-    assert chart
-    numbers = [sum(dot["order"] == kind["order"] for dot in chart["dots"]) for kind in chart["kinds"]]
+    assert chart and isinstance(chart.drawing, Ratios)
+    rows, dots = chart.drawing.kinds, chart.drawing.dots
+    numbers = [sum(dot.order == row.order for dot in dots) for row in rows]
     counts = [each.error.rows for name in published_devices() for each in attention_groups(name)]
     counts += [len(speed_ups(name)) for name in measured_devices()]
     assert sorted(numbers) == sorted([*counts, len(mesh_times())])
-    assert all(kind["error"].startswith(f"{count} ") for kind, count in zip(chart["kinds"], numbers, strict=True))
-    assert len(chart["dots"]) == len(chart["table"]["rows"]) + chart["table"]["left_out"]
+    assert all(row.error.startswith(f"{count} ") for row, count in zip(rows, numbers, strict=True))
+    assert len(dots) == len(chart.table["rows"]) + chart.table["left_out"]
 
 
 def test_a_dot_has_the_ratio_of_its_measurement() -> None:
@@ -49,4 +51,4 @@ def test_a_dot_has_the_ratio_of_its_measurement() -> None:
 def test_a_report_shows_the_devices_that_it_predicts_for(target: str, method: Method, shown: int) -> None:
     m = replace(timed_ring("zigzag", 1.0, method, TPU), target=read_target(target))
     found = content_of(run_of(m))["published"]
-    assert [chart["subject"] for chart in found] == [target.partition(":")[0]] * shown
+    assert [chart.subject for chart in found] == [target.partition(":")[0]] * shown

@@ -79,7 +79,7 @@ def test_plans_that_tie_are_one_answer_with_two_names(bench: Run) -> None:
     assert found["question"] == (
         "Which plan is fastest for a forward pass of attention of model 1b over 4k tokens on cpu:4 (4 devices)?"
     )
-    assert {bar["name"]: bar["best"] for bar in found["chart"]["bars"]} == {
+    assert {bar.name: bar.best for bar in found["chart"].drawing.bars} == {
         "ring/zigzag": True,
         "ring/striped": True,
         "ring/contiguous": False,
@@ -102,8 +102,8 @@ def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_it
     ]
     assert found["facts"][2].note == "50% of the 2.00 GiB of a device"
     assert (found["confidence"].level, found["confidence"].grade) == (4, "high")
-    assert found["chart"]["rule"] == {"value": pytest.approx(8 / 1.7), "words": "bound 1.70x: 4.71 s"}
-    assert [(bar["name"], bar["value"], bar["predicted"]) for bar in found["chart"]["bars"]] == [
+    assert found["chart"].drawing.rules == [(pytest.approx(8 / 1.7), "bound 1.70x: 4.71 s")]
+    assert [(bar.name, bar.value, bar.predicted) for bar in found["chart"].drawing.bars] == [
         ("ring/zigzag", 5.0, 4.5),
         ("ring/striped", 6.0, None),
         ("ring/contiguous", 8.0, None),
@@ -188,10 +188,10 @@ def test_the_page_holds_what_to_use(page_text: str) -> None:
 
 def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
     ((chart,),) = (group["charts"] for group in content_of(bench)["sections"]["predicted"]["groups"])
-    assert [row[0] for row in chart["table"]["rows"]] == [ring_plan(name) for name in LAYOUTS]
-    assert [row[4] for row in chart["table"]["rows"]] == ["-15%", "-17%", "-20%"]
-    assert [row[-1] for row in chart["table"]["rows"]] == ["n/a", "+2%", "+6%"]
-    assert [(mark["x"], mark["y"]) for mark in chart["marks"]] == [(800, 680), (600, 500), (500, 400)]
+    assert [row[0] for row in chart.table["rows"]] == [ring_plan(name) for name in LAYOUTS]
+    assert [row[4] for row in chart.table["rows"]] == ["-15%", "-17%", "-20%"]
+    assert [row[-1] for row in chart.table["rows"]] == ["n/a", "+2%", "+6%"]
+    assert [(mark.x, mark.y) for mark in chart.drawing.marks] == [(800, 680), (600, 500), (500, 400)]
 
 
 def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> None:
@@ -211,11 +211,10 @@ def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
     works = content_of(bench)["sections"]["work"]["groups"]
     assert [len(group["charts"]) for group in works] == [3, 3]
     contiguous, striped, _ = works[0]["charts"]
-    assert contiguous["most"] == striped["most"] == 4
-    assert contiguous["rows"][0] == (0, [3, 0, 0, 0])
-    assert (contiguous["critical"], striped["critical"]) == (15, 12)
-    assert contiguous["busy"] == pytest.approx(36 / 60)
-    assert striped["busy"] == 1
+    assert contiguous.drawing.most == striped.drawing.most == 4
+    assert contiguous.drawing.rows[0] == (0, [3, 0, 0, 0])
+    assert contiguous.note == "36 tiles, 15 on the critical path; devices work 60% of the time."
+    assert striped.note.endswith(" 12 on the critical path; devices work 100% of the time.")
 
 
 def test_many_devices_are_thinned_and_say_so() -> None:
@@ -224,9 +223,9 @@ def test_many_devices_are_thinned_and_say_so() -> None:
         "striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows}
     )
     chart = content_of(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
-    assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
-    assert chart["note"].endswith("The figure shows 1 of every 7 devices and 1 of every 7 rounds.")
-    assert chart["total"] == 5050
+    assert chart.drawing.rows[1] == (7, [1, 1, *[0] * 13])
+    assert chart.note.endswith("The figure shows 1 of every 7 devices and 1 of every 7 rounds.")
+    assert chart.note.startswith("5,050 tiles, ")
 
 
 def test_calibration_in_words_and_units(bench: Run) -> None:
@@ -270,10 +269,10 @@ def test_every_chart_is_a_question_with_its_method_and_a_table(bench: Run) -> No
         assert part["title"].endswith("?")
         assert part["absent"].endswith(".")
         for chart in (chart for group in part["groups"] for chart in group["charts"]):
-            assert chart["title"].endswith("?")
-            assert chart["methods"]
-            assert chart["table"]["rows"]
-            assert all(len(row) == len(chart["table"]["columns"]) for row in chart["table"]["rows"])
+            assert chart.title.endswith("?")
+            assert chart.methods
+            assert chart.table["rows"]
+            assert all(len(row) == len(chart.table["columns"]) for row in chart.table["rows"])
 
 
 def test_the_policy_lets_the_page_run_its_own_script_and_nothing_else(page_text: str) -> None:

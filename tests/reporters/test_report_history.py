@@ -29,20 +29,20 @@ def section_of(runs: Sequence[Run] | None, run: Run | None = None) -> dict[str, 
 def test_a_chart_shows_the_runs_their_levels_and_the_change() -> None:
     (group,) = section_of(past())["groups"]
     changed, same = group["charts"]
-    assert changed["title"] == TITLE and changed["subject"] == "ring/striped/xla@ring=4,tile=64x64 forward"
-    assert [mark["at"] for mark in changed["marks"]] == list(range(1, 19))
-    assert [mark["at"] for mark in changed["marks"] if mark["new"]] == [13]
-    assert all(mark["low"] < mark["value"] < mark["high"] for mark in changed["marks"])
-    assert [(level["at"], level["to"]) for level in changed["levels"]] == [(0.6, 12.4), (12.6, 18.4)]
-    (rule,) = changed["rules"]
-    assert rule["at"] == 12.5 and rule["words"].startswith("+9.")
-    assert "since 0000000 (2026-11-13): 9." in changed["note"] and changed["note"] in changed["label"]
-    assert same["note"] == "No change in 18 runs." and same["rules"] == []
+    assert changed.title == TITLE and changed.subject == "ring/striped/xla@ring=4,tile=64x64 forward"
+    assert [mark.at for mark in changed.drawing.marks] == list(range(1, 19))
+    assert [mark.at for mark in changed.drawing.marks if mark.new] == [13]
+    assert all(mark.low < mark.value < mark.high for mark in changed.drawing.marks)
+    assert [(level.at, level.to) for level in changed.drawing.levels] == [(0.6, 12.4), (12.6, 18.4)]
+    (rule,) = changed.drawing.rules
+    assert rule.at == 12.5 and rule.words.startswith("+9.")
+    assert "since 0000000 (2026-11-13): 9." in changed.note and changed.note in changed.label
+    assert same.note == "No change in 18 runs." and same.drawing.rules == []
 
 
 def test_its_table_has_the_newest_run_first() -> None:
     (group,) = section_of(past())["groups"]
-    rows = group["charts"][0]["table"]["rows"]
+    rows = group["charts"][0].table["rows"]
     assert [rows[0][-1], rows[-1][-1]] == ["night 17", "night 0"]
     assert rows[5][-2].endswith("slower; jax 1 -> 2")
 
@@ -60,13 +60,13 @@ def test_what_is_not_drawn_is_said() -> None:
     found = section_of([night(at, *tiles) for at in range(2)])
     (group,) = found["groups"]
     assert len(group["charts"]) == MAX_CHARTS and group["left_out"] == 9 - MAX_CHARTS
-    assert group["charts"][0]["note"] == "2 runs are too few for a change to be sure."
+    assert group["charts"][0].note == "2 runs are too few for a change to be sure."
 
 
 def test_plans_that_changed_go_first() -> None:
     quiet, loud = (timed_ring(name, 1.0, "compiled", cost_source=BUNDLES) for name in ("striped", "zigzag"))
     found = section_of([night(0, quiet, loud), night(1, quiet, replace(loud, median_s=1.1))])
-    assert ["zigzag" in chart["subject"] for chart in found["groups"][0]["charts"]] == [True, False]
+    assert ["zigzag" in chart.subject for chart in found["groups"][0]["charts"]] == [True, False]
 
 
 def test_without_a_history_it_says_what_makes_one() -> None:
@@ -82,7 +82,7 @@ def test_a_run_that_failed_leaves_a_cross() -> None:
     text = page_of(runs[-1], past=runs)
     assert "✕" in text
     chart = section_of(runs)["groups"][0]["charts"][0]
-    assert chart["marks"][5]["value"] is None and chart["table"]["rows"][-6][2] == "failed"
+    assert chart.drawing.marks[5].value is None and chart.table["rows"][-6][2] == "failed"
 
 
 def test_the_page_has_it_for_eyes_and_screen_readers() -> None:
@@ -136,7 +136,7 @@ def test_a_run_that_is_not_in_the_history_is_drawn_too(tmp_path: Path) -> None:
     history = History(tmp_path / "kept")
     history.add(past()[0])
     found = section_of(history.before(past()[1]))
-    assert [chart["table"]["rows"][0][-1] for chart in found["groups"][0]["charts"]] == ["night 1"] * 2
+    assert [chart.table["rows"][0][-1] for chart in found["groups"][0]["charts"]] == ["night 1"] * 2
     assert history.count() == 1
 
 

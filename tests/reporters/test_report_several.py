@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from stripectl.cli.report import command
 from stripectl.errors import BadInput
+from stripectl.reporters.html.bar_chart import Bars
 from stripectl.reporters.html.side_by_side import side_by_side_context
 from stripectl.results.run import Run
 from tests.support.factories import LONG, because, run_of, timed_ring
@@ -70,7 +71,8 @@ def test_what_differs_around_them_is_told() -> None:
 def test_bars_bear_the_letter_of_their_run() -> None:
     (group,) = side_by_side_context(two())["part"]["groups"]
     (chart,) = group["charts"]
-    assert [bar["name"].split("@")[0] for bar in chart["bars"]] == [
+    assert isinstance(chart.drawing, Bars)
+    assert [bar.name.split("@")[0] for bar in chart.drawing.bars] == [
         "A  ring/zigzag/xla",
         "B  ring/zigzag/xla",
         "A  ring/striped/xla",
@@ -84,7 +86,7 @@ def test_machines_with_other_dtypes_stand_side_by_side_and_say_so() -> None:
     found = side_by_side_context([run_of(timed_ring("zigzag", 0.3, "simulated", LONG)), other])
     assert found["changes"]["rows"] == []
     ((chart,),) = (group["charts"] for group in found["part"]["groups"])
-    assert [row[3] for row in chart["table"]["rows"]] == ["float32", "bfloat16"]
+    assert [row[3] for row in chart.table["rows"]] == ["float32", "bfloat16"]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

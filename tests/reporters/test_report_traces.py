@@ -16,7 +16,8 @@ from stripectl.errors import BadInput
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.charts import MAX_TABLE_ROWS
 from stripectl.reporters.html.profiles import MAX_LANES, MAX_PROFILES, profile_content, thinned
-from stripectl.reporters.html.timeline import COLOURS, step_chart
+from stripectl.reporters.html.timeline import HopChart, StepChart
+from stripectl.reporters.html.vega_lite import filled
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import indexed
 from stripectl.results.run import Run
@@ -25,6 +26,7 @@ from tests.support.factories import run_of, timed_ring, with_parts
 from tests.support.pages import HOSTILE, Page, carried_by, check_harmless, content_of, page_of, poison
 from tests.support.traces import TRACE, large
 
+COLOURS = {"compute": "var(--c1)", "exposed": "var(--c2)", "hidden": "var(--c3)", "skew": "currentColor"}
 BUDGET = 1_500_000  # bytes of a page
 PROFILE = "profiles/8k ring; rm -rf x"
 
@@ -56,7 +58,7 @@ def test_a_run_without_a_trace_has_no_section() -> None:
 def test_a_trace_names_the_part_that_its_figures_are_of(per: str | None, title: str, column: str) -> None:
     others = [{"module": "jit_other(2)", "calls": 4}, {"module": "jit_more(3)"}]
     found = shown(TRACE | {"per": per, "calls": 5 * (per == "call"), "other_programs": others})
-    assert (found["timeline"]["title"], found["devices"]["columns"][1]) == (title, column)
+    assert (found["timeline"].title, found["devices"]["columns"][1]) == (title, column)
     assert (
         found["others"]
         == "The profile has other programs, which no figure includes: jit_other (4 calls), jit_more (n/a)."
@@ -89,18 +91,18 @@ def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
 
 def test_a_step_is_lanes_and_their_seconds() -> None:
     found = shown(TRACE)["timeline"]
-    assert (found["unit"], found["end"]) == ("s", 2.0)
-    assert [lane["device"] for lane in found["lanes"]] == ["TPU:0", "TPU:1"]
-    assert found["lanes"][0]["parts"] == [["compute", 0.0, 1.0], ["hidden", 1.0, 2.0]]
-    assert found["lanes"][1]["parts"] == [["exposed", 0.0, 0.5], ["idle", 0.5, 2.0]]
-    assert found["table"]["columns"] == ["device", "compute alone", "hidden", "exposed", "skew", "idle"]
-    assert found["table"]["rows"][0] == ["TPU:0", "1.00 s", "1.00 s", "0 ns", "0 ns", "0 ns"]
-    assert found["table"]["rows"][1] == ["TPU:1", "0 ns", "0 ns", "500 ms", "0 ns", "1.50 s"]
-    assert found["more"][0]["table"]["rows"][2] == ["TPU:1", "exposed", "0 ns", "500 ms"]
+    assert (found.drawing.unit, found.drawing.end) == ("s", 2.0)
+    assert [lane.device for lane in found.drawing.lanes] == ["TPU:0", "TPU:1"]
+    assert found.drawing.lanes[0].parts == [("compute", 0.0, 1.0), ("hidden", 1.0, 2.0)]
+    assert found.drawing.lanes[1].parts == [("exposed", 0.0, 0.5), ("idle", 0.5, 2.0)]
+    assert found.table["columns"] == ["device", "compute alone", "hidden", "exposed", "skew", "idle"]
+    assert found.table["rows"][0] == ["TPU:0", "1.00 s", "1.00 s", "0 ns", "0 ns", "0 ns"]
+    assert found.table["rows"][1] == ["TPU:1", "0 ns", "0 ns", "500 ms", "0 ns", "1.50 s"]
+    assert found.more[0]["table"]["rows"][2] == ["TPU:1", "exposed", "0 ns", "500 ms"]
 
 
 def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
-    drawn = step_chart(shown(TRACE)["timeline"], 320)
+    drawn = shown(TRACE)["timeline"].drawing.draw(320)
     for path, colour in (
         ("M0,0L300,0", COLOURS["compute"]),  # compute, alone and during a transfer
         ("M150,0L300,0", COLOURS["hidden"]),
@@ -112,12 +114,11 @@ def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
 
 def test_the_exposed_hop_has_a_label_where_there_is_room() -> None:
     chart = shown(TRACE)["timeline"]
-    assert chart
-    first, second = chart["lanes"]
-    assert first["label"] is None
-    assert (second["label"]["at"], second["label"]["end"]) == (0.0, 0.5)
-    assert second["label"]["words"].endswith(": 500 ms exposed")
-    wide, narrow = step_chart(chart, 720), step_chart(chart, 160)
+    first, second = chart.drawing.lanes
+    assert first.label is None
+    assert (second.label.start, second.label.end) == (0.0, 0.5)
+    assert second.label.words.endswith(": 500 ms exposed")
+    wide, narrow = chart.drawing.draw(720), chart.drawing.draw(160)
     places = [re.search(r"translate\(([\d.]+),([\d.]+)\)[^>]*>[^<]*500 ms exposed", drawn) for drawn in (wide, narrow)]
     assert places[0] and places[1]
     assert float(places[0][1]) > 0.25 * 700  # behind the part
@@ -126,6 +127,8 @@ def test_the_exposed_hop_has_a_label_where_there_is_room() -> None:
 
 def test_the_keys_of_the_page_have_the_colours_of_the_drawings() -> None:
     style = (data_folder("templates") / "style.css").read_text()
+    scale = filled("step", {})["layer"][0]["encoding"]["color"]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == COLOURS
     for kind, colour in COLOURS.items():
         assert re.search(rf"\.step i\.{kind} .*{re.escape(colour)}", style)
     dark = style.partition("prefers-color-scheme: dark")[2].partition("* {")[0]
@@ -135,14 +138,14 @@ def test_the_keys_of_the_page_have_the_colours_of_the_drawings() -> None:
 
 def test_hops_are_bars_of_what_hides_shows_and_waits() -> None:
     found = shown(TRACE)["hops"]
-    assert found["names"] == ["1", "2", "3"]
-    first = {bar["kind"]: (bar["low"], bar["high"]) for bar in found["bars"] if bar["hop"] == "1"}
-    assert found["unit"] == "s"
+    assert found.drawing.hops == ["1", "2", "3"]
+    first = {bar.kind: (bar.low, bar.high) for bar in found.drawing.bars if bar.hop == "1"}
+    assert found.drawing.unit == "s"
     assert first == {"hidden": (0.0, 0.5), "exposed": (0.5, 0.875), "skew": (0.875, 1.0)}
-    assert not [bar for bar in found["bars"] if bar["hop"] == "2" and bar["kind"] == "skew"]
-    assert found["table"]["columns"][-2:] == ["rate", "on"]
-    assert found["table"]["numbers"][5:11] == [True] * 6
-    assert shown(TRACE | {"hops_left_out": 4})["hops"]["table"]["left_out"] == 4
+    assert not [bar for bar in found.drawing.bars if bar.hop == "2" and bar.kind == "skew"]
+    assert found.table["columns"][-2:] == ["rate", "on"]
+    assert found.table["numbers"][5:11] == [True] * 6
+    assert shown(TRACE | {"hops_left_out": 4})["hops"].table["left_out"] == 4
 
 
 def test_other_tables() -> None:
@@ -193,9 +196,9 @@ def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -
     trace = large(64, 3, 10)
     trace["devices"][37]["compute_s"] = 9.0
     found = shown(trace)["timeline"]
-    assert len(found["lanes"]) == MAX_LANES
-    assert "TPU:37" in [lane["device"] for lane in found["lanes"]]
-    assert found["more"] == []
+    assert len(found.drawing.lanes) == MAX_LANES
+    assert "TPU:37" in [lane.device for lane in found.drawing.lanes]
+    assert found.more == []
     assert "16 of 64 devices" in page_of(run_of(traced(trace)))
     assert thinned(3, 16, 2) == [0, 1, 2]
     assert thinned(100_000, 16, 99_999)[-1] == 99_999
@@ -205,15 +208,15 @@ def test_a_huge_trace_is_cut_and_says_so() -> None:
     found = profile_content(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), indexed([]))
     assert len(found["devices"]["rows"]) <= MAX_TABLE_ROWS
     assert found["devices"]["left_out"] == 3000 - len(found["devices"]["rows"])
-    assert found["hops"]
-    assert found["hops"]["table"]["left_out"] == 100 - MAX_TABLE_ROWS
-    assert len(found["hops"]["names"]) == MAX_TABLE_ROWS
+    assert found["hops"] and isinstance(found["hops"].drawing, HopChart)
+    assert found["hops"].table["left_out"] == 100 - MAX_TABLE_ROWS
+    assert len(found["hops"].drawing.hops) == MAX_TABLE_ROWS
     assert found["axes"]["left_out"] == 1000 - MAX_TABLE_ROWS
     row = large(1, 1, 100_000)["timeline"]["devices"][0]
     wide = traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}})
     drawn = profile_content(wide, indexed([]))["timeline"]
-    assert drawn
-    assert all(len(lane["parts"]) <= 500 for lane in drawn["lanes"])
+    assert drawn and isinstance(drawn.drawing, StepChart)
+    assert all(len(lane.parts) <= 500 for lane in drawn.drawing.lanes)
 
 
 def test_a_large_run_keeps_the_page_small(tmp_path: Path) -> None:

@@ -81,9 +81,9 @@ def test_terminal_and_page_say_that_it_is_too_close_to_tell() -> None:
     assert ["memory" in shown_columns([m], with_speedups([m])) for m in (near, far)] == [True, False]
     assert (memory_cell(near), memory_cell(far)) == ("98% of 80.0 GiB, too close to tell", "50% of 80.0 GiB")
     (chart,) = of_run([near, far])["groups"][0]["charts"]
-    assert [row[-1] for row in chart["table"]["rows"]] == ["ok", "too close to tell"]
+    assert [row[-1] for row in chart.table["rows"]] == ["ok", "too close to tell"]
     sentence = "One plan needs more than 97% of a device's memory, which is too close to tell."
-    assert sentence in chart["note"]
+    assert sentence in chart.note
     assert str(lines_of_note("nearly_full", run_of(near, far))[0]) == f"memory  o{sentence[1:-1]}"
     assert lines_of_note("nearly_full", run_of(far, plan(1.1, status="refused", median_s=None))) == []
 

@@ -2,32 +2,16 @@
 a paper's measurements."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from stripectl.analysis.ranking import SimulatedAndMeasured, simulated_and_measured
-from stripectl.analysis.striped_attention_paper import published_comparisons
+from stripectl.analysis.striped_attention_paper import PublishedComparison, published_comparisons
 from stripectl.core.lengths import format_length
 from stripectl.core.workload import STEP, Workload
 from stripectl.reporters.cells import speedup_cell, spread_cell
-from stripectl.reporters.html.charts import (
-    COLOURS,
-    INK,
-    NARROW,
-    SHAPES,
-    Chart,
-    ChartGroup,
-    ChartRow,
-    Section,
-    channel,
-    chart,
-    chart_table,
-    layered,
-    plot,
-    section,
-    svg,
-    tip,
-    tip_channel,
-)
+from stripectl.reporters.html.charts import NARROW, Chart, ChartGroup, Section, chart_table, section
+from stripectl.reporters.html.vega_lite import filled, svg, tip
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
@@ -44,6 +28,36 @@ ABSENT = (
 COLUMNS = ("plan", "pass", "measured", "simulated", "error", "speed-up measured", "speed-up simulated", "its error")
 PAPER_COLUMNS = ("hardware", "model", "mesh", "tokens", "method", "paper", "here", "off by", "TMS", "bound")
 MAX_ROWS = 80  # rows and marks
+
+
+class ScatterMark(NamedTuple):
+    """A value at x, with an interval, and another value for the same at y."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Marks on two axes with these titles and one scale, logarithmic for values far apart, and the line of equality."""
+
+    marks: Sequence[ScatterMark]
+    across: str
+    up: str
+    kind: ClassVar = "scatter"
+
+    def draw(self, width: int) -> str:
+        values = [value for mark in self.marks for value in (mark.x, mark.y)]
+        ends = min(values) / 1.2, max(values) * 1.2
+        data = {"marks": self.marks, "equality": [ScatterMark(end, end) for end in ends]}
+        form = filled("scatter", data, across=self.across, up=self.up, ends=ends)
+        for each in ("x", "y"):  # no parameter sets a type
+            form["encoding"][each]["scale"]["type"] = "log" if ends[1] > 10 * ends[0] else "linear"
+        side = min(width - 60, 260)
+        return svg({**form, "width": max(side, width - 120) if width > NARROW else side, "height": side})
 
 
 def of_run(shown: Sequence[Measurement]) -> Section:
@@ -63,32 +77,25 @@ def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> Chart:
     work = found[0].measured.workload
     unit, size = unit_of(max(pair.measured.median_s or 0.0 for pair in found), SECONDS)
     worst = max(found, key=lambda pair: abs(pair.error))
-    return chart(
-        "scatter",
+    return Chart(
         TITLE,
         work.passes,
         ["measured", "simulated"],
         f"{len(found)} plans, measured and simulated. The worst: {worst.measured.plan}, {worst.error:+.0%}.",
         chart_table(COLUMNS, map(_cells, found), ("plan", "pass", "speed-up measured", "speed-up simulated")),
+        Scatter([_mark(pair, size) for pair in found], f"measured ({unit})", f"simulated ({unit})"),
         "The plans ran on the devices here and were simulated with the same costs of tiles. The error is simulated "
         "over measured, less one.",
-        marks=[_mark(pair, size) for pair in found],
-        axes=(f"measured ({unit})", f"simulated ({unit})"),
     )
 
 
-def _mark(pair: SimulatedAndMeasured, size: float) -> ChartRow:
+def _mark(pair: SimulatedAndMeasured, size: float) -> ScatterMark:
     """A plan, in units of `size` seconds."""
     m, simulated = pair.measured, pair.simulated
     low, high = (end / size for end in m.ci95_s) if m.ci95_s else (None, None)
     both = f"measured {duration(m.median_s)}, simulated {duration(simulated.median_s)} ({pair.error:+.0%})"
-    return {
-        "x": (m.median_s or 0.0) / size,
-        "y": (simulated.median_s or 0.0) / size,
-        "low": low,
-        "high": high,
-        "tip": tip(f"{m.plan}: {both}"),
-    }
+    x, y = (m.median_s or 0.0) / size, (simulated.median_s or 0.0) / size
+    return ScatterMark(x, y, low, high, tip(f"{m.plan}: {both}"))
 
 
 def _cells(pair: SimulatedAndMeasured) -> tuple[str, ...]:
@@ -104,7 +111,7 @@ def _cells(pair: SimulatedAndMeasured) -> tuple[str, ...]:
     )
 
 
-def _of_paper(found: Sequence[Any]) -> Chart:
+def _of_paper(found: Sequence[PublishedComparison]) -> Chart:
     every, found = len(found), found[:MAX_ROWS]
     rows = [
         (
@@ -121,50 +128,18 @@ def _of_paper(found: Sequence[Any]) -> Chart:
         )
         for each in found
     ]
-    worst = max(found, key=lambda each: abs(each.error))
-    return chart(
-        "scatter",
+    worst = max(found, key=lambda each: abs(each.error or 0.0))
+    return Chart(
         PAPER_TITLE,
         STEP,
         [*(each.method for each in found), "published"],
         f"{len(found)} speed-ups that a paper measured, compared with the speed-ups here. Worst: {worst.error:+.0%}.",
         chart_table(PAPER_COLUMNS, rows, ("hardware", "model", "mesh", "tokens", "method"), every, MAX_ROWS),
-        marks=[
-            {
-                "x": each.published,
-                "y": each.ours,
-                "low": None,
-                "high": None,
-                "tip": tip(
-                    f"{each.model} on {each.hardware}, {each.mesh}, {format_length(each.seq_len)} tokens: "
-                    f"published {times(each.published)}, here {times(each.ours)}"
-                ),
-            }
-            for each in found
-        ],
-        axes=("speed-up the paper measured (times)", "speed-up here (times)"),
+        Scatter(list(map(_published_mark, found)), "speed-up the paper measured (times)", "speed-up here (times)"),
     )
 
 
-def draw(chart: Chart, width: int) -> str:
-    """SVG: both axes with one scale, logarithmic for values far apart, and the line of equality."""
-    values = [mark[name] for mark in chart["marks"] for name in ("x", "y")]
-    ends = [min(values) / 1.2, max(values) * 1.2]
-    scale = {"type": "log" if ends[1] > 10 * ends[0] else "linear", "domain": ends, "nice": False}
-    across, up = ({"tickCount": 4, "format": ",.3~r", "grid": grid, "labelOverlap": True} for grid in (False, True))
-    x, y = (
-        channel("x:Q", title=chart["axes"][0], scale=scale, axis=across),
-        channel("y:Q", title=chart["axes"][1], scale=scale, axis=up),
-    )
-    line = plot([{"x": end, "y": end} for end in ends]).encode(x=x, y=y)
-    marks = plot(chart["marks"]).encode(x=x, y=y)
-    bars = marks.where("isValid(datum.low)").encode(x=channel("low:Q"), x2={"field": "high"})
-    layers = [
-        line.mark("line", color=INK, strokeDash=[4, 3], strokeWidth=1),
-        bars.mark("rule", color=INK, strokeWidth=1.5),
-        marks.mark(
-            "point", color=COLOURS[0], fill=COLOURS[0], fillOpacity=0.25, shape=SHAPES[2], size=75, strokeWidth=1.5
-        ).encode(description=tip_channel()),
-    ]
-    side = min(width - 60, 260)
-    return svg(layered(layers, max(side, width - 120) if width > NARROW else side, side))
+def _published_mark(found: PublishedComparison) -> ScatterMark:
+    where = f"{found.model} on {found.hardware}, {found.mesh}, {format_length(found.seq_len)} tokens"
+    said = f"{where}: published {times(found.published)}, here {times(found.ours)}"
+    return ScatterMark(found.published or 0.0, found.ours, tip=tip(said))

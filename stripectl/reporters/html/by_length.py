@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 
-from stripectl.analysis.by_length import QUESTION, SchemesByLength, schemes_by_length
+from stripectl.analysis.by_length import QUESTION, LengthResult, SchemesByLength, schemes_by_length
 from stripectl.analysis.by_length_notes import by_length_notes, why_no_time
 from stripectl.core.lengths import format_length
 from stripectl.reporters.by_length_rows import cell_words, winner_rows
 from stripectl.reporters.cells import memory_cell, spread_cell
-from stripectl.reporters.html.charts import Chart, ChartGroup, ChartRow, Section, chart, chart_table, section, tip
-from stripectl.reporters.html.heatmap import fullness
+from stripectl.reporters.html.charts import Chart, ChartGroup, Section, chart_table, section
+from stripectl.reporters.html.heatmap import Axis, Heatmap, HeatmapCell, fullness
 from stripectl.reporters.html.scheme_map import scheme_map
+from stripectl.reporters.html.vega_lite import tip
 from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
-from stripectl.util.units import NOTHING, times
+from stripectl.util.units import NOTHING
 
 INTRO = (
     "The fastest scheme at each length as regions, and the time of every scheme divided by the fastest time. The "
@@ -48,63 +49,42 @@ def _notes(those: Sequence[SchemesByLength]) -> list[str]:
 
 
 def _chart(contest: SchemesByLength) -> Chart:
-    cells = [_cell(contest, at, name) for at in range(len(contest.lengths)) for name in contest.schemes]
     lengths = [format_length(each.seq_len) for each in contest.lengths]
-    rows = [
-        (
-            cell["across"],
-            cell["down"],
-            cell["first"],
-            cell["time"],
-            cell["method"] or NOTHING,
-            cell["memory"],
-            cell["reason"] or cell["plan"],
-        )
-        for cell in cells
-    ]
+    found = [_cell(length, name) for length in contest.lengths for name in contest.schemes]
     winners = winner_rows(contest)
     winning = [list(row.values()) for row in winners]
     words = [name for name in winners[0] if name not in ("time", "memory", "refused")]
-    return chart(
-        "grid",
+    return Chart(
         QUESTION,
         contest.workload.passes,
-        [cell["method"] for cell in cells if cell["method"]],
+        [row[4] for _, row in found if row[4] != NOTHING],
         f"{QUESTION} {contest.answer}",
-        chart_table(COLUMNS, rows, ("tokens", "scheme", "method", COLUMNS[-1])),
+        chart_table(COLUMNS, [row for _, row in found], ("tokens", "scheme", "method", COLUMNS[-1])),
+        Heatmap(
+            [cell for cell, _ in found],
+            Axis("sequence length (tokens)", lengths, "top"),
+            Axis(None, contest.schemes, "left"),
+        ),
         contest.answer,
-        cells=cells,
-        broad=True,
-        across={"title": "sequence length (tokens)", "order": lengths, "side": "top"},
-        down={"title": None, "order": list(contest.schemes)},
         more=[{"title": "Winners", "table": chart_table(list(winners[0]), winning, words), "open": False}],
     )
 
 
-def _cell(contest: SchemesByLength, at: int, scheme: str) -> ChartRow:
-    """The cell of a scheme at the length with index `at`."""
-    length = contest.lengths[at]
-    cell, words = length.cells.get(scheme), cell_words(length, scheme)
-    known: ChartRow = {"plan": NOTHING, "method": None, "memory": NOTHING, "reason": "", "time": NOTHING}
-    ratio = None
-    if cell and cell.best:
-        best, ratio = cell.best, cell.ratio
-        known |= {
-            "plan": plan_label(best),
-            "method": utf8(best.method),
-            "memory": memory_cell(best),
-            "time": spread_cell(best),
-        }
-    elif cell:
-        known["reason"] = why_no_time(cell.refused)
-    wins = scheme == length.winner
-    return known | {
-        "across": format_length(length.seq_len),
-        "down": scheme,
-        "first": words[0],
-        "second": " ".join(words[1:]).strip(),
-        "ratio": times(ratio),
-        "wins": wins,
-        "fullness": fullness(ratio, wins, SATURATED_RATIO),
-        "tip": tip(f"{scheme} at {format_length(length.seq_len)} tokens: {known['time']}, {known['plan']}"),
-    }
+def _cell(length: LengthResult, scheme: str) -> tuple[HeatmapCell, tuple[str, ...]]:
+    """The cell of a scheme at a length, and its row of the table."""
+    tokens, found, words = format_length(length.seq_len), length.cells.get(scheme), cell_words(length, scheme)
+    best, wins = found.best if found else None, scheme == length.winner
+    time, plan = (spread_cell(best), plan_label(best)) if best else (NOTHING, NOTHING)
+    ratio = found.ratio if found and best else None
+    cell = HeatmapCell(
+        across=tokens,
+        down=scheme,
+        first=words[0],
+        second=" ".join(words[1:]).strip(),
+        wins=wins,
+        fullness=fullness(ratio, wins, SATURATED_RATIO),
+        tip=tip(f"{scheme} at {tokens} tokens: {time}, {plan}"),
+    )
+    method, memory = (utf8(best.method), memory_cell(best)) if best else (NOTHING, NOTHING)
+    why = why_no_time(found.refused) if found and not best else ""
+    return cell, (tokens, scheme, words[0], time, method, memory, why or plan)

@@ -10,15 +10,14 @@ from stripectl.analysis.ranking import Ranking, contenders, rankings
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP
 from stripectl.costs.cost_model import PARTS
-from stripectl.reporters.html.bar_chart import time_bar
-from stripectl.reporters.html.charts import Chart, ChartRow, PageContext, chart, chart_table
-from stripectl.reporters.html.speedup import ABOVE_BOUND, VISIBLE, drawn_values, speed_up_chart
-from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels, simulated_twin
-from stripectl.results.labels import plan_label, workload_label
+from stripectl.reporters.html.charts import Chart, PageContext, Rule
+from stripectl.reporters.html.speedup import ABOVE_BOUND, VISIBLE, speed_up_chart
+from stripectl.reporters.html.times import plan_bars, plan_table, simulated_twin
+from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.results.measurement_set import indexed
 from stripectl.results.recommendation import Recommendation, Statement
-from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
+from stripectl.util.units import NOTHING, duration, times
 
 MAX_PLANS = 6  # of the chart
 HERO, HERO_TALL = 660, 240  # pixels of its drawing on a wide screen
@@ -40,7 +39,7 @@ def first_screen(found: Recommendation, shown: Sequence[Measurement]) -> PageCon
         "distorted": [each.text for each in found.statements if each.name == "distorted"],
         "levels": LEVELS,
         "limits": limits(found),
-        "chart": hero(ranking, ranked, shown) | {"wide": HERO},
+        "chart": replace(hero(ranking, ranked, shown), wide=HERO),
         "use": found.use or {},
         "reasons": found.reasons,
     }
@@ -81,51 +80,27 @@ def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measuremen
     if len(lengths) > 1:
         mesh = ranking.best.plan.mesh if work.passes == STEP and work.model else None
         papers = published_comparisons(shown)
-        drawn = speed_up_chart(ranking, ranked, papers, mesh if papers else None)
-        if drawn:
-            values = drawn_values(drawn)
-            return Chart({**drawn, "domain": [min(values), max(values)], "tall": HERO_TALL})
+        if drawn := speed_up_chart(ranking, ranked, papers, mesh if papers else None, HERO_TALL):
+            return drawn
     return plans_chart(ranking)
 
 
 def plans_chart(ranking: Ranking) -> Chart:
     """The best plan, plans that may be as fast, the baseline of speed-ups, and the best plan of each scheme and
     layout."""
-    best, run = ranking.best, indexed(ranking.members)
-    chosen = plans_that_matter(ranking)
-    twins = [simulated_twin(run, m) for m in chosen]
-    unit, size = unit_of(max(m.median_s or 0.0 for m in chosen), SECONDS)
-    names, rule = short_labels(chosen), bound_rule(ranking, size)
-    above = rule is not None and (best.median_s or 0.0) / size < rule["value"] * (1 - VISIBLE)
-    table = [
-        (plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m))
-        for row in zip(chosen, twins, strict=True)
-        for m in row
-        if m
-    ]
-    return chart(
-        "bars",
+    best, run, bound = ranking.best, indexed(ranking.members), bound_rule(ranking)
+    rows = [(m, simulated_twin(run, m)) for m in plans_that_matter(ranking)]
+    answers = {best.key, *(m.key for m, _ in rows if ranking.too_close(best, m))}
+    above = bound is not None and (best.median_s or 0.0) < bound.value * (1 - VISIBLE)
+    return Chart(
         "Which plan is fastest?",
         f"{best.workload.passes} on {best.target}",
-        [m.method for m in chosen],
+        [m.method for m, _ in rows],
         f"Times of the plans that matter. The fastest: {best.plan}, {best.method}, {duration(best.median_s)}.",
-        chart_table(COLUMNS, table, ("plan", "target", "method", "95 % interval")),
+        plan_table(rows),
+        plan_bars(rows, answers, HERO_TALL, bound),
         ABOVE_BOUND * above,
         group=workload_label(best.workload),
-        bars=[
-            time_bar(
-                at,
-                m,
-                size,
-                names[m.key],
-                best=m is best or ranking.too_close(best, m),
-                predicted=(twin.median_s or 0.0) / size if twin else None,
-            )
-            for at, (m, twin) in enumerate(zip(chosen, twins, strict=True))
-        ],
-        axis=f"time ({unit})",
-        rule=rule,
-        tall=HERO_TALL,
     )
 
 
@@ -143,13 +118,14 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
     return sorted(found, key=lambda m: (m is not ranking.best, m.median_s or 0.0))
 
 
-def bound_rule(ranking: Ranking, size: float) -> ChartRow | None:
-    """The least time that the balance of tiles allows for the best plan, from the time of its baseline. None where the
-    baseline has another mesh, scheme or tile: then more than the layout differs, and the bound does not hold."""
+def bound_rule(ranking: Ranking) -> Rule | None:
+    """The least time, in seconds, that the balance of tiles allows for the best plan, from the time of its baseline.
+    None where the baseline has another mesh, scheme or tile: then more than the layout differs, and the bound does not
+    hold."""
     best = ranking.best
     over = best.speedup.over if best.speedup else None
     base = next((m for m in contenders(ranking.members) if m.plan == over), None)
     most = (best.bound.layer if best.bound else None) if best.workload.passes == STEP else attention_bound(best)
     if not base or not base.median_s or not most or replace(base.plan, layout=best.plan.layout) != best.plan:
         return None
-    return {"value": base.median_s / most / size, "words": f"bound {times(most)}: {duration(base.median_s / most)}"}
+    return Rule(base.median_s / most, f"bound {times(most)}: {duration(base.median_s / most)}")

@@ -6,28 +6,16 @@ one before.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar, NamedTuple
 
 from stripectl.analysis.metrics import METRICS
 from stripectl.analysis.ranking import strength
 from stripectl.analysis.series import Series, SeriesPoint, series_of
 from stripectl.reporters import history_text
-from stripectl.reporters.html.charts import (
-    COLOURS,
-    INK,
-    MAX_GROUPS,
-    Chart,
-    ChartRow,
-    Section,
-    channel,
-    chart,
-    chart_table,
-    grouped_by,
-    layered,
-    plot,
-    section,
-    svg,
-)
+from stripectl.reporters.html.charts import MAX_GROUPS, Chart, Section, chart_table, grouped_by, section
+from stripectl.reporters.html.vega_lite import draw_file
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, SECONDS, unit_of
 
@@ -43,8 +31,60 @@ ABSENT = "This needs a history of runs. Try: stripectl bench --history DIR, then
 NO_OTHER_RUN = "The history has no other run of these plans and workloads on this machine."
 NO_NUMBERS = {*history_text.POINT_COLUMNS} - {"value", "over before"}
 MAX_CHARTS = 6  # charts per workload
-CHART_PIXELS = 200  # height
 NEW_ALONE = "{} of this run's plans are new in the history, or on this machine."
+
+
+class RunMark(NamedTuple):
+    """A run with its value and interval, counted from 1; `new`: its environment differs from the run before."""
+
+    at: int
+    value: float | None
+    low: float | None
+    high: float | None
+    new: bool
+
+
+class LevelLine(NamedTuple):
+    """The median of the runs between `at` and `to`."""
+
+    at: float
+    to: float
+    value: float
+
+
+class LevelRule(NamedTuple):
+    """The place where a level begins, with its size in words."""
+
+    at: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Runs on two axes with these titles. `span` is the smallest range of the vertical axis, and `ran` says whether the
+    times were measured."""
+
+    marks: Sequence[RunMark]
+    levels: Sequence[LevelLine]
+    rules: Sequence[LevelRule]
+    across: str
+    up: str
+    span: tuple[float, float]
+    ran: bool
+    kind: ClassVar = "trend"
+
+    def draw(self, width: int) -> str:
+        ends = [*self.span, *(end for mark in self.marks for end in (mark.low, mark.high) if end is not None)]
+        return draw_file(
+            "trend",
+            {"marks": self.marks, "levels": self.levels, "rules": self.rules},
+            {"width": width - 60},
+            across=self.across,
+            up=self.up,
+            runs=len(self.marks),
+            ends=[max(min(ends), 0.0), max(ends)],
+            fill="var(--c1)" if self.ran else None,
+        )
 
 
 def of_run(past: Sequence[Run] | None) -> Section:
@@ -66,8 +106,7 @@ def _chart(series: Series) -> Chart:
     unit, size = unit_of(max(series.values), SECONDS)
     told = [history_text.change_since(change, series) for change in series.changes]
     first, last = series.points[0], series.newest
-    return chart(
-        "trend",
+    return Chart(
         TITLE,
         f"{history_text.series_plan(series)} {m.workload.passes}",
         [m.method],
@@ -75,17 +114,18 @@ def _chart(series: Series) -> Chart:
         f"from {history_text.run_date(first.run)} to {history_text.run_date(last.run)}. "
         f"The newest: {history_text.point_value(last, series)}. {_answer(series, told)}",
         chart_table(history_text.POINT_COLUMNS, reversed(history_text.series_rows(series)), NO_NUMBERS),
+        Trend(
+            [_mark(at, point, series, size) for at, point in enumerate(series.points, 1)],
+            [LevelLine(begin + 0.6, end + 0.4, median(values) / size) for begin, end, values in series.levels],
+            [LevelRule(change.at + 0.5, _sign(change.ratio)) for change in series.changes],
+            f"runs, {history_text.run_date(first.run)} to {history_text.run_date(last.run)}",
+            f"time ({unit})",
+            (low / size, high / size),
+            m.method == "measured",
+        ),
         _answer(series, told),
         group=history_text.series_title(series),
         seq_len=m.workload.seq_len,
-        marks=[_mark(at, point, series, size) for at, point in enumerate(series.points, 1)],
-        levels=[
-            {"at": first + 0.6, "to": end + 0.4, "value": median(values) / size} for first, end, values in series.levels
-        ],
-        rules=[{"at": change.at + 0.5, "words": _sign(change.ratio)} for change in series.changes],
-        axes=(f"runs, {history_text.run_date(first.run)} to {history_text.run_date(last.run)}", f"time ({unit})"),
-        span=(low / size, high / size),
-        ran=m.method == "measured",
     )
 
 
@@ -100,43 +140,8 @@ def _sign(ratio: float | None) -> str:
     return NOTHING if ratio is None else f"{ratio:+.1%}"
 
 
-def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> ChartRow:
+def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> RunMark:
     ends = series.metric.ci95(point.measurement) if point.value is not None else None
     low, high = (end / size for end in ends) if ends else (None, None)
     value = None if point.value is None else point.value / size
-    return {"at": at, "value": value, "low": low, "high": high, "new": bool(point.marks)}
-
-
-def draw(chart: Chart, width: int) -> str:
-    """SVG. `marks` are {at, value, low, high, new}, with runs numbered from 1; `levels` {at, to, value}; `rules` {at,
-    words} where a level begins; `span` is the smallest range of the axis, and `ran` says whether the times were
-    measured."""
-    ends = [*chart["span"], *(mark[end] for mark in chart["marks"] for end in ("low", "high") if mark[end] is not None)]
-    count = len(chart["marks"])
-    x = channel(
-        "at:Q",
-        title=chart["axes"][0],
-        scale={"domain": [0.5, count + 0.5], "nice": False},
-        axis={"tickMinStep": 1, "tickCount": min(count, 6), "format": "d", "grid": False},
-    )
-    y = channel(
-        "value:Q",
-        title=chart["axes"][1],
-        scale={"domain": [max(min(ends), 0.0), max(ends)], "nice": True, "zero": False},
-        axis={"tickCount": 5, "labelFlush": False},
-    )
-    marks, levels, rules = (plot(list(chart[name])).encode(x=x) for name in ("marks", "levels", "rules"))
-    timed = marks.where("isValid(datum.value)").encode(y=y)
-    look = {"color": COLOURS[0], "opacity": 1} | ({"fill": COLOURS[0]} if chart["ran"] else {})
-    intervals = timed.where("isValid(datum.low)").encode(y=channel("low:Q"), y2={"field": "high"})
-    text = {"align": "left", "baseline": "top", "dx": 3, "fontSize": 11, "color": INK}
-    layers = [
-        levels.mark("rule", color=INK, strokeWidth=1.5, opacity=0.6).encode(x2={"field": "to"}, y=y),
-        rules.mark("rule", color=COLOURS[1], strokeWidth=1.5, strokeDash=[5, 3]),
-        rules.mark("text", y=1, **text).encode(text=channel("words:N")),
-        intervals.mark("rule", strokeWidth=1, color=COLOURS[0]),
-        timed.mark("point", size=max(12, 45 - count // 4), strokeWidth=1.3, **look),
-        marks.where("!isValid(datum.value)").mark("text", text="✕", y=CHART_PIXELS - 18, fontSize=11, color=INK),
-        marks.where("datum.new").mark("tick", y=CHART_PIXELS - 4, orient="vertical", color=INK, size=8, thickness=1.5),
-    ]
-    return svg(layered(layers, width - 60, CHART_PIXELS))
+    return RunMark(at, value, low, high, bool(point.marks))

@@ -4,124 +4,72 @@ Series differ in colour and shape. Measured values have solid marks and a solid 
 Bounds are dotted, limits are dashed rules with a text.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-from stripectl.reporters.html.charts import (
-    COLOURS,
-    FONT_SIZE,
-    INK,
-    NARROW,
-    PANEL,
-    SHAPES,
-    Channel,
-    Chart,
-    ChartLayer,
-    ChartRow,
-    channel,
-    either,
-    layered,
-    plot,
-    svg,
-    tip_channel,
-)
+from stripectl.reporters.html.charts import NARROW, PANEL, Rule
+from stripectl.reporters.html.vega_lite import filled, svg
 
-MAX_SERIES = len(COLOURS)
 MAX_TICKS = 8
-RAN = "datum.method == 'measured'"
 LEGEND_COLUMN = 300  # pixels of a name in the legend
-# Tokens in the papers' notation, in units of 1024.
-TOKENS = (
-    "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + 'M' : "
-    "datum.value >= 1024 ? format(datum.value / 1024, '~g') + 'k' : format(datum.value, '~g')"
-)
 
 
-def draw(chart: Chart, width: int) -> str:
-    """SVG. `points` are {tokens, value, series, method, low, high, tip}, `series` has their names in the order of their
-    colours, `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} are refused plans, `stars`
-    {tokens, value} are published values, and `rules` {value, words} apply to every length. `log` selects the scale of
-    values, `domain` their range, `focus` the series that is the answer, and `tall` the pixels of a wide drawing."""
-    across, up = _axes(chart, width)
-    colour, shape = _series_channels(chart["series"], width)
+class CurvePoint(NamedTuple):
+    """A value of a series at a length, with its interval."""
 
-    def of(rows: Sequence[ChartRow]) -> ChartLayer:
-        return plot(rows).encode(x=across)
-
-    points, crosses = (of(chart[kind]).encode(y=up, color=colour) for kind in ("points", "crosses"))
-    layers = [*_curves(points, chart.get("focus") or "")]
-    dotted = of(chart["dotted"]).encode(y=up, color=colour)
-    layers.append(dotted.mark("line", strokeWidth=1.5, strokeDash=[1, 3]))
-    if chart["dotted"]:
-        last = max(chart["dotted"], key=lambda row: (row["tokens"], row["value"]))
-        named = {"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK}
-        layers.append(of([last | {"words": "bound"}]).mark("text", **named).encode(y=up, text=channel("words:N")))
-    layers += _points(points, colour, shape)
-    layers.append(crosses.mark("point", size=55, strokeWidth=1.5).encode(shape=shape))
-    layers.append(crosses.mark("text", text="✕", fontSize=13, fontWeight="bold"))
-    layers.append(of(chart["stars"]).encode(y=up).mark("text", text="★", fontSize=14, color=INK))
-    for rule in chart["rules"]:
-        layers += _rule(rule, up)
-    tall = chart.get("tall", 300) if width > PANEL else 240 if width == PANEL else 220
-    return svg(layered(layers, width - 56, tall))
+    tokens: int
+    value: float
+    series: str
+    method: str
+    tip: str
+    low: float | None = None
+    high: float | None = None
 
 
-def _axes(chart: Chart, width: int) -> tuple[Channel, Channel]:
-    """The axis of lengths, with as many of them as fit, and the axis of values."""
-    lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
-    ticks = lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))]
-    axis = {
-        "values": ticks,
-        "labelExpr": TOKENS,
-        "grid": False,
-        "labelFlush": False,
-        "labelOverlap": "greedy",
-        "labelSeparation": 6,
-    }
-    scale = {"type": "log", "base": 2, "domain": [lengths[0] / 1.15, lengths[-1] * 1.15], "nice": False}
-    across = channel("tokens:Q", title="sequence length (tokens)", axis=axis, scale=scale)
-    ends = {"domain": chart["domain"]} if chart.get("domain") else {}
-    scale = {"type": "log", "nice": True} if chart["log"] else {"zero": False, "nice": True, **ends}
-    axis = {"tickCount": 5, "labelFlush": False, "grid": True}
-    return across, channel("value:Q", title=chart["axis"], scale=scale, axis=axis)
+@dataclass(frozen=True)
+class Curves:
+    """Lines in the unit of `axis`: `series` are their names in the order of their colours, `dotted` are bounds,
+    `crosses` refused plans, `stars` published values. `focus` is the series that is the answer, `domain` the range of
+    values where charts share it, and `tall` the pixels of a wide drawing."""
 
+    series: Sequence[str]
+    points: Sequence[CurvePoint]
+    axis: str
+    dotted: Sequence[CurvePoint] = ()
+    crosses: Sequence[CurvePoint] = ()
+    stars: Sequence[CurvePoint] = ()
+    rules: Sequence[Rule] = ()
+    logarithmic: bool = False
+    focus: str = ""
+    domain: tuple[float, float] | None = None
+    tall: int = 300
+    kind: ClassVar = "curves"
 
-def _series_channels(series: Sequence[str], width: int) -> tuple[Channel, Channel]:
-    """The colour and the shape of each series, with one legend for both."""
-    columns = max(1, min(len(series), width // LEGEND_COLUMN)) if max(map(len, series), default=0) > 24 else 2
-    legend = {
-        "title": None,
-        "orient": "bottom",
-        "columns": columns,
-        "labelLimit": width // columns - 30,
-        "symbolFillColor": "transparent",
-        "symbolSize": 70,
-        "rowPadding": 4,
-        "columnPadding": 24,
-    }
-    colours, shapes = ({"domain": series, "range": list(of[: len(series)])} for of in (COLOURS, SHAPES))
-    return channel("series:N", scale=colours, legend=legend), channel("series:N", scale=shapes, legend=legend)
+    @property
+    def values(self) -> list[float]:
+        """All values that the vertical axis must hold."""
+        marks = [*self.points, *self.dotted, *self.crosses, *self.stars]
+        ends = [end for mark in marks for end in (mark.value, mark.low, mark.high) if end is not None]
+        return ends + [rule.value for rule in self.rules]
 
-
-def _curves(points: ChartLayer, focus: str) -> Iterator[ChartLayer]:
-    """Lines through the points: solid where plans ran, dashed where times are predicted, and broad for the answer."""
-    broad = either(f"datum.series == {json.dumps(focus)}", 3, 1.6)
-    for when, dash in ((RAN, [1, 0]), (f"!({RAN})", [6, 3])):
-        yield (points.where(when).mark("line", strokeDash=dash).encode(detail=channel("series:N"), strokeWidth=broad))
-
-
-def _points(points: ChartLayer, colour: Channel, shape: Channel) -> Iterator[ChartLayer]:
-    """Intervals and points: full where plans ran, empty where times are predicted."""
-    bars = points.where("isValid(datum.low)").mark("rule", strokeWidth=1.5)
-    yield bars.encode(y=channel("low:Q"), y2={"field": "high"})
-    fill = either(RAN, 1, 0)
-    marks = points.mark("point", size=60, strokeWidth=1.8)
-    yield marks.encode(shape=shape, fill=colour, fillOpacity=fill, description=tip_channel())
-
-
-def _rule(rule: ChartRow, up: Channel) -> Iterator[ChartLayer]:
-    """A value that applies to every length, with its words."""
-    line = plot([rule]).encode(y=up)
-    yield line.mark("rule", color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7)
-    text = {"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK}
-    yield line.mark("text", x=4, **text).encode(text=channel("words:N"))
+    def draw(self, width: int) -> str:
+        marks = [*self.points, *self.crosses, *self.stars]
+        lengths = sorted({mark.tokens for mark in marks})
+        long = max(map(len, self.series), default=0) > 24
+        columns = max(1, min(len(self.series), width // LEGEND_COLUMN)) if long else 2
+        form = filled(
+            "curves",
+            {name: getattr(self, name) for name in ("points", "dotted", "crosses", "stars", "rules")},
+            title=self.axis,
+            lengths=[lengths[0], lengths[-1]],
+            ticks=lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))],
+            ends=self.domain or (min(self.values), max(self.values)),
+            series=self.series,
+            focus=self.focus,
+            columns=columns,
+            name_pixels=width // columns - 30,
+        )
+        form["encoding"]["y"]["scale"]["type"] = "log" if self.logarithmic else "linear"  # no parameter sets a type
+        tall = self.tall if width > PANEL else 240 if width == PANEL else 220
+        return svg({**form, "width": width - 56, "height": tall})

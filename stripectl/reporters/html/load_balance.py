@@ -3,27 +3,13 @@
 As Figures 2 and 3 of Brandon et al. 2023, from the counted tiles.
 """
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from stripectl.core.lengths import format_length
-from stripectl.reporters.html.charts import (
-    COLOURS,
-    FONT_SIZE,
-    INK,
-    PANEL,
-    Channel,
-    Chart,
-    ChartGroup,
-    Section,
-    channel,
-    chart,
-    chart_table,
-    layered,
-    plot,
-    section,
-    svg,
-)
+from stripectl.reporters.html.charts import PANEL, Chart, ChartGroup, Section, chart_table, section
+from stripectl.reporters.html.vega_lite import draw_file
 from stripectl.results.measurement import Measurement
 
 TITLE = "Which device works in which round?"
@@ -37,7 +23,64 @@ MAX_CELLS = 16  # devices or rounds that are drawn; of more, every k-th
 MIN_CELL, MAX_CELL, MAX_TALL, MIN_NUMBERED_PIXELS = 14, 40, 30, 30  # pixels of a cell, and of a cell with a number
 FAINTEST, FULLEST = 0.12, 0.95  # opacity of cells
 DARK = 0.6  # share of the most tiles above which a number has the other text colour
-PIXELS = 4  # the size of a Vega symbol whose path is in pixels
+
+
+class Cells(NamedTuple):
+    """All cells with equal counts, because one mark per cell would make a page of megabytes; `share` is their
+    opacity, 0 without work."""
+
+    path: str
+    share: float
+
+
+class Number(NamedTuple):
+    """The count in a cell; `dark`: its cell is dark."""
+
+    x: float
+    y: float
+    words: str
+    dark: bool
+
+
+@dataclass(frozen=True)
+class WorkMap:
+    """Devices down with their counts, rounds across; `most` is the largest count of all charts with one scale."""
+
+    rounds: Sequence[int]
+    rows: Sequence[tuple[int, Sequence[int]]]
+    most: int
+    kind: ClassVar = "work"
+
+    def draw(self, width: int) -> str:
+        wide = max(MIN_CELL, min(MAX_CELL, (min(width, PANEL) - 50) // max(len(self.rounds), 1)))
+        tall = min(wide, MAX_TALL)
+        places: dict[int, list[tuple[int, int]]] = {}  # the corners of cells in pixels, by their count
+        for down, (_, counts) in enumerate(self.rows):
+            for across, count in enumerate(counts):
+                places.setdefault(count, []).append((across * wide + 1, down * tall + 1))
+        box = f"h{wide - 2}v{tall - 2}h{2 - wide}Z"
+        cells = [
+            Cells(
+                "".join(f"M{x},{y}{box}" for x, y in found),
+                count and FAINTEST + (FULLEST - FAINTEST) * count / self.most,
+            )
+            for count, found in places.items()
+        ]
+        numbers = [
+            Number(x + wide / 2 - 1, y + tall / 2 - 1, _short(count), count > DARK * self.most)
+            for count, found in places.items()
+            for x, y in found
+            if count and wide >= MIN_NUMBERED_PIXELS
+        ]
+        return draw_file(
+            "work",
+            {"cells": cells, "numbers": numbers},
+            {"width": wide * len(self.rounds), "height": tall * len(self.rows)},
+            rounds=self.rounds,
+            devices=[device for device, _ in self.rows],
+            wide=wide,
+            tall=tall,
+        )
 
 
 def of_run(shown: Sequence[Measurement]) -> Section:
@@ -84,8 +127,7 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> Cha
     )
     thinned = [f"1 of every {step} {what}" for what, step in (("devices", down), ("rounds", across)) if step > 1]
     note += f" The figure shows {' and '.join(thinned)}." * bool(thinned)
-    return chart(
-        "work",
+    return Chart(
         TITLE,
         f"{plan.scheme}/{plan.layout}, tiles of {plan.tile}",
         ["counted"],
@@ -95,71 +137,10 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> Cha
             [(str(device), *(f"{count:,}" for count in counts)) for device, counts in rows],
             ("device",),
         ),
+        WorkMap(shown, rows, most),
         note,
         seq_len=m.workload.seq_len,
-        rounds=shown,
-        rows=rows,
-        most=most,
-        total=total,
-        critical=critical,
-        busy=busy,
     )
-
-
-def draw(chart: Chart, width: int) -> str:
-    """SVG: devices down, rounds across, a cell the fuller the more tiles it computes; a cell without work is an
-    outline. All cells with equal counts are one path, because one mark per cell would make a page of megabytes."""
-    most, rounds, devices = chart["most"], chart["rounds"], [device for device, _ in chart["rows"]]
-    cell = max(MIN_CELL, min(MAX_CELL, (min(width, PANEL) - 50) // max(len(rounds), 1)))
-    tall = min(cell, MAX_TALL)
-    places = _places(chart, cell, tall)
-    box = f"h{cell - 2}v{tall - 2}h{2 - cell}Z"
-    marks = [
-        {
-            "x": 0,
-            "y": 0,
-            "path": "".join(f"M{x},{y}{box}" for x, y in found),
-            "share": count and FAINTEST + (FULLEST - FAINTEST) * count / most,
-        }
-        for count, found in places.items()
-    ]
-    numbers = [
-        {"x": x + cell / 2 - 1, "y": y + tall / 2 - 1, "text": _short(count), "dark": count > DARK * most}
-        for count, found in places.items()
-        for x, y in found
-        if count and cell >= MIN_NUMBERED_PIXELS
-    ]
-    wide, high = cell * len(rounds), tall * len(devices)
-    x = channel("x:Q", title="round", scale={"domain": [0, wide], "nice": False}, axis=_axis(rounds, cell))
-    y = channel("y:Q", title="device", scale={"domain": [high, 0], "nice": False}, axis=_axis(devices, tall))
-    shape = channel("path:N", scale=None)
-    cells = plot(marks).encode(x=x, y=y, shape=shape)
-    full = {"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]}
-    idle = {"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4}
-    layers = [
-        cells.where("datum.share > 0").mark("point", **full).encode(fillOpacity=channel("share:Q", scale=None)),
-        cells.where("datum.share == 0").mark("point", **idle),
-    ]
-    text = plot(numbers).encode(x=x, y=y, text=channel("text:N"))
-    for when, ink in (("datum.dark", "var(--on-c1)"), ("!datum.dark", INK)):
-        layers.append(text.where(when).mark("text", color=ink, fontSize=FONT_SIZE))
-    return svg(layered(layers, wide, high))
-
-
-def _places(chart: Chart, cell: int, tall: int) -> dict[int, list[tuple[int, int]]]:
-    """The corners of cells in pixels, by the number of tiles."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    for down, (_, counts) in enumerate(chart["rows"]):
-        for across, count in enumerate(counts):
-            found.setdefault(count, []).append((across * cell + 1, down * tall + 1))
-    return found
-
-
-def _axis(names: Sequence[int], cell: int) -> Channel:
-    """The names of devices or rounds at the middle of their cells."""
-    middles = [(at + 0.5) * cell for at in range(len(names))]
-    found = f"{json.dumps(list(names))}[floor(datum.value / {cell})]"
-    return {"values": middles, "labelExpr": found, "grid": False, "labelAngle": 0, "labelOverlap": True}
 
 
 def _short(count: int) -> str:

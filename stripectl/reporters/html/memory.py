@@ -6,20 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 from stripectl.core.lengths import format_length
-from stripectl.reporters.html.bar_chart import bar
+from stripectl.reporters.html.bar_chart import Bars, bar
 from stripectl.reporters.html.charts import (
+    MAX_SERIES,
     Chart,
-    ChartRow,
+    Drawing,
+    Rule,
     Section,
-    chart,
     chart_table,
     grouped_by,
     not_drawn,
     section,
-    tip,
 )
-from stripectl.reporters.html.line_chart import MAX_SERIES
+from stripectl.reporters.html.line_chart import CurvePoint, Curves
+from stripectl.reporters.html.stacked_bars import Segment, StackedBars
 from stripectl.reporters.html.times import short_labels
+from stripectl.reporters.html.vega_lite import tip
 from stripectl.results.case import flags_text
 from stripectl.results.fit import Fit, limit_sentences, memory_fit
 from stripectl.results.labels import plan_label, workload_label
@@ -61,14 +63,13 @@ def _chart(members: Sequence[Measurement]) -> Chart:
     largest = max(max(m.peak_bytes or 0, m.hbm_bytes or 0) for m in members)
     unit, size = unit_of(largest, BYTES)
     has = min((m.hbm_bytes for m in members if m.hbm_bytes), default=None)
-    rule = {"value": has / size, "words": f"a device has {nbytes(has)}"} if has else None
+    rules = [Rule(has / size, f"a device has {nbytes(has)}")] if has else []
     first, last = (format_length(each) for each in (lengths[0], lengths[-1]))
     dearest = max(members, key=lambda m: m.peak_bytes or 0)
-    drawing = _lines(members, size) if len(lengths) > 1 else _bars(members, size)
-    drawn, left_out = drawing.pop("members"), drawing.pop("left_out")
+    axis, draw = f"memory of a device ({unit})", _lines if len(lengths) > 1 else _bars
+    drawing, drawn, left_out = draw(members, size, axis, rules)
     work = members[0].workload
-    return chart(
-        "curves" if len(lengths) > 1 else "bars",
+    return Chart(
         TITLE,
         f"{work.passes} on {members[0].target}",
         [m.method for m in drawn],
@@ -76,16 +77,13 @@ def _chart(members: Sequence[Measurement]) -> Chart:
         f"{format_length(dearest.workload.seq_len)} tokens, {nbytes(dearest.peak_bytes)}"
         + (f" of {nbytes(has)}." if has else "."),
         chart_table(COLUMNS, map(_cells, drawn), ("plan", "tokens", "method", "status")),
+        drawing,
         " ".join(
             [f"A device has {nbytes(has)}."] * bool(has)
             + [f"{each[0].upper()}{each[1:]}." for each in limit_sentences(m for m in members if m.status == "ok")]
             + [f"{not_drawn(left_out).capitalize()}; see the table of measurements."] * bool(left_out)
         ),
         group=workload_label(work, f"{first} to {last}" if len(lengths) > 1 else None),
-        axis=f"memory of a device ({unit})",
-        rules=[rule] if rule else [],
-        rule=rule,
-        **drawing,
     )
 
 
@@ -101,31 +99,28 @@ def _parts(members: Sequence[Measurement]) -> Chart:
     order = sorted(members, key=lambda m: (m.median_s or math.inf, m.peak_bytes or 0))
     drawn = order[:MAX_STACKS]
     unit, size = unit_of(max(sum((m.memory or {}).values()) for m in drawn), BYTES)
-    names, segments, rows = list[str](), list[ChartRow](), list[tuple[str, ...]]()
+    names, segments, rows = list[str](), list[Segment](), list[tuple[str, ...]]()
     for at, m in enumerate(drawn):
         memory, low = m.memory or {}, 0.0
         total = sum(memory.values())
         for part, needs in sorted(memory.items(), key=lambda each: -each[1]):
             names += [part] * (part not in names)
-            said = {"order": at, "name": utf8(plan_label(m)), "part": part, "tip": tip(f"{part}: {nbytes(needs)}")}
-            segments.append(said | {"low": low / size, "high": (low + needs) / size})
+            name, said = utf8(plan_label(m)), tip(f"{part}: {nbytes(needs)}")
+            segments.append(Segment(at, name, part, low / size, (low + needs) / size, said))
             rows.append((plan_label(m), part, nbytes(needs), f"{needs / total:.0%}"))
             low += needs
     has, first = min((m.hbm_bytes for m in drawn if m.hbm_bytes), default=None), drawn[0]
-    return chart(
-        "stack",
+    rules = [Rule(has / size, f"a device has {nbytes(has)}")] if has else []
+    return Chart(
         PARTS_TITLE,
         f"{first.workload.passes} on {first.target}",
         ["simulated"],
         f"Memory of a device by part, for {len(drawn)} plans. The first is {plan_label(first)}: "
         f"{nbytes(sum((first.memory or {}).values()))}.",
         chart_table(PARTS_COLUMNS, rows, ("plan", "part")),
+        StackedBars(segments, names, f"memory of a device ({unit})", rules),
         "The parts are predicted, even for compiled plans, whose total is the compiler's figure.",
         group=workload_label(first.workload),
-        axis=f"memory of a device ({unit})",
-        parts=names,
-        segments=segments,
-        rule={"value": has / size, "words": f"a device has {nbytes(has)}"} if has else None,
     )
 
 
@@ -135,7 +130,10 @@ def _name(m: Measurement) -> str:
     return utf8(f"{bare}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1))
 
 
-def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
+Drawn = tuple[Drawing, Sequence[Measurement], int]  # a drawing, its measurements, and the number that is not drawn
+
+
+def _lines(members: Sequence[Measurement], size: float, axis: str, rules: Sequence[Rule]) -> Drawn:
     """The plans that reach the longest lengths, and among those the plans that need least."""
     furthest: dict[str, tuple[int, float]] = {}
     for m in members:
@@ -146,31 +144,17 @@ def _lines(members: Sequence[Measurement], size: float) -> ChartRow:
     best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MAX_SERIES]
     names = [name for name in every if name in best]
     drawn = _least_over_tiles(m for m in members if _name(m) in names)
-    points = [
-        {
-            "tokens": m.workload.seq_len,
-            "value": (m.peak_bytes or 0) / size,
-            "series": _name(m),
-            "method": m.method,
-            "low": None,
-            "high": None,
-            "status": m.status,
-            "tip": tip(
-                f"{plan_label(m)} at {format_length(m.workload.seq_len)} tokens: {nbytes(m.peak_bytes)}, {m.method}"
-            ),
-        }
-        for m in drawn
-    ]
-    return {
-        "members": drawn,
-        "left_out": len(every) - len(names),
-        "series": names,
-        "points": [each for each in points if each["status"] == "ok"],
-        "crosses": [each for each in points if each["status"] != "ok"],
-        "dotted": [],
-        "stars": [],
-        "log": True,
-    }
+
+    def points(ran: bool) -> list[CurvePoint]:
+        return [_point(m, size) for m in drawn if (m.status == "ok") == ran]
+
+    curves = Curves(names, points(True), axis, crosses=points(False), rules=rules, logarithmic=True)
+    return curves, drawn, len(every) - len(names)
+
+
+def _point(m: Measurement, size: float) -> CurvePoint:
+    said = f"{plan_label(m)} at {format_length(m.workload.seq_len)} tokens: {nbytes(m.peak_bytes)}, {m.method}"
+    return CurvePoint(m.workload.seq_len, (m.peak_bytes or 0) / size, _name(m), m.method, tip(said))
 
 
 def _least_over_tiles(members: Iterable[Measurement]) -> list[Measurement]:
@@ -182,12 +166,18 @@ def _least_over_tiles(members: Iterable[Measurement]) -> list[Measurement]:
     return list(least.values())
 
 
-def _bars(members: Sequence[Measurement], size: float) -> ChartRow:
+def _bars(members: Sequence[Measurement], size: float, axis: str, rules: Sequence[Rule]) -> Drawn:
     drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MAX_BARS]
-    bars, names, least = list[ChartRow](), short_labels(drawn), drawn[0].peak_bytes
-    for at, m in enumerate(drawn):
-        words = nbytes(m.peak_bytes) + " ✕" * (m.status != "ok")
-        bars.append(
-            bar(at, names[m.key], m, (m.peak_bytes or 0) / size, words, best=m.status == "ok" and m.peak_bytes == least)
+    names, least = short_labels(drawn), drawn[0].peak_bytes
+    bars = [
+        bar(
+            at,
+            names[m.key],
+            m,
+            (m.peak_bytes or 0) / size,
+            nbytes(m.peak_bytes) + " ✕" * (m.status != "ok"),
+            best=m.status == "ok" and m.peak_bytes == least,
         )
-    return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}
+        for at, m in enumerate(drawn)
+    ]
+    return Bars(bars, axis, rules), drawn, len(members) - len(drawn)

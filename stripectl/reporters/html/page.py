@@ -1,7 +1,7 @@
 """A run as one HTML file: run -> plain dict -> template.
 
-`page_content.page_context` has everything that the page shows, as data; the template arranges it and asks `DRAWINGS`
-for the charts. Each chart has its own module, which chooses its measurements.
+`page_content.page_context` has everything that the page shows, as data; the template arranges it. Each chart draws
+itself, and has its own module, which chooses its measurements.
 """
 
 import base64
@@ -16,22 +16,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from stripectl.reporters.cells import MARKS as METHOD_MARKS
-from stripectl.reporters.html import (
-    accuracy,
-    bar_chart,
-    heatmap,
-    history,
-    line_chart,
-    load_balance,
-    mesh,
-    published_accuracy,
-    roofline,
-    scheme_map,
-    side_by_side,
-    stacked_bars,
-    timeline,
-)
-from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, WIDE, Chart, PageContext, Section
+from stripectl.reporters.html import side_by_side
+from stripectl.reporters.html.charts import NARROW, PANEL, SMALL_PANEL, Chart, PageContext, Section
 from stripectl.reporters.html.drawing import start_drawer
 from stripectl.reporters.html.page_content import page_context
 from stripectl.results.labels import METHOD_WORDS
@@ -40,21 +26,6 @@ from stripectl.util.files import data_folder, utf8
 from stripectl.util.output import write_atomically
 from stripectl.util.progress import Say, quiet
 
-DRAWINGS = {
-    "bars": bar_chart.draw,
-    "curves": line_chart.draw,
-    "grid": heatmap.draw,
-    "hops": timeline.hop_chart,
-    "links": mesh.draw,
-    "ratios": published_accuracy.draw,
-    "regions": scheme_map.draw,
-    "roofline": roofline.draw,
-    "scatter": accuracy.draw,
-    "stack": stacked_bars.draw,
-    "step": timeline.step_chart,
-    "trend": history.draw,
-    "work": load_balance.draw,
-}
 MARKS = METHOD_MARKS | {"counted": "∑", "published": "★"}
 SMALL, BROAD = 0.86, 1.1  # of the width that a drawing was given
 
@@ -100,11 +71,9 @@ def _page(template: str, said: Mapping[str, object], figures: Sequence[Figure], 
     done, total = 0, sum(map(len, figures))
     for panels in figures:
         for chart in panels:
-            say(f"drawing: {chart['title']}", done, total)
-            chart["drawings"] = drawings(chart, len(panels))
-            chart["span"] = len(panels) > 2 and any(
-                width_of(text) > BROAD * SMALL_PANEL for _, text in chart["drawings"]
-            )
+            say(f"drawing: {chart.title}", done, total)
+            chart.drawings = drawings(chart, len(panels))
+            chart.span = len(panels) > 2 and any(width_of(text) > BROAD * SMALL_PANEL for _, text in chart.drawings)
             done += 1
     return utf8(_templates().get_template(template).render(said))
 
@@ -112,11 +81,10 @@ def _page(template: str, said: Mapping[str, object], figures: Sequence[Figure], 
 def drawings(chart: Chart, panels: int) -> list[tuple[str, Markup]]:
     """SVGs by the class of screens that show them: the only chart of a figure is drawn for wide and for narrow screens;
     one of several panels fits both. Two and four panels have two columns, others three."""
-    draw = DRAWINGS[chart["kind"]]
-    widths = (("wide", chart.get("wide", WIDE)), ("narrow", NARROW))
-    if panels > 1 or chart.get("one_size"):
+    widths = (("wide", chart.wide), ("narrow", NARROW))
+    if panels > 1 or chart.one_size:
         widths = (("panel-size", PANEL if panels in (2, 4) else SMALL_PANEL),)
-    found = [(name, draw(chart, width), width) for name, width in widths]
+    found = [(name, chart.drawing.draw(width), width) for name, width in widths]
     return [(name + " small" * keeps_its_size(text, width), Markup(text)) for name, text, width in found if text]
 
 

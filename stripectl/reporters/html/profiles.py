@@ -4,13 +4,16 @@ A run.json may come from anybody and be of any size, so all lists are limited an
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
+
+import numpy as np
 
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.profiling.timeline import BINS, KINDS, by_kind, merge_moments, moments
 from stripectl.reporters import profile_text
-from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartRow, ChartTable, MoreTable, chart, chart_table
+from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartTable, MoreTable, chart_table
+from stripectl.reporters.html.timeline import HopBar, HopChart, Label, Lane, Part, StepChart
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.measurement_set import MeasurementSet
@@ -23,8 +26,6 @@ STEP_TITLE, HOPS_TITLE = "Where does the time of {} go?", "Which hops are expose
 ABSENT = "No profile was captured. stripectl bench --profile captures one; stripectl trace --read PATH reads any other."
 # Columns without numbers.
 TEXT_COLUMNS = (*profile_text.TEXT_COLUMNS, "plan", "workload", "what the profile says", "kind")
-STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
-HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
 MAX_PROFILES = 6  # shown in full; the others only with their overlap
 MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow screens; more parts are drawn once for both
 MAX_LANES = 16  # devices that are drawn; of more, every k-th
@@ -121,52 +122,58 @@ def thinned(count: int, most: int, through: int) -> list[int]:
 
 
 def profile_timeline(profile: Profile, plan: str) -> Chart | None:
-    """A step: one lane per device, its parts (kind, start, end) in a fitting unit, and the seconds of each kind."""
+    """A step: one lane per device with its parts, and the seconds of each kind."""
     kept = profile.timeline
     if kept is None or not kept.devices or not kept.end_s:
         return None
-    end_s, devices = kept.end_s, list(zip(profile.devices, kept.devices, strict=False))
+    end_s, count = kept.end_s, min(len(profile.devices), len(kept.devices))
+    at = thinned(count, MAX_LANES, min(profile.busiest, count - 1))
     unit, size = unit_of(end_s, SECONDS)
-    at = thinned(len(devices), MAX_LANES, min(profile.busiest, len(devices) - 1))
-    lanes, seconds, segments = list[ChartRow](), list[tuple[str, ...]](), list[tuple[str, ...]]()
-    for device, row in (devices[each] for each in at):
-        parts = by_kind(row)
-        drawn = merge_moments(moments(parts, end_s, BINS), end_s)
-        lanes.append(
-            {
-                "device": utf8(device.name),
-                "parts": [[kind, a / size, b / size] for kind, a, b in drawn],
-                "label": exposed_label(drawn, profile.hops, end_s, size),
-            }
-        )
-        segments += [(device.name, kind, duration(a), duration(b)) for kind, a, b in drawn]
-        lengths = {kind: sum(min(b, end_s) - min(a, end_s) for a, b in found.tolist()) for kind, found in parts.items()}
-        busy = [lengths[kind] for kind in KINDS[:-1]]
-        seconds.append((device.name, *map(duration, (*busy, max(0.0, end_s - sum(busy))))))
-    parts = chart_table(("device", "kind", "from", "to"), segments, ("device", "kind"), most=MAX_SEGMENTS)
+    shown = [(utf8(profile.devices[each].name), by_kind(kept.devices[each])) for each in at]
+    parts = [(name, merge_moments(moments(found, end_s, BINS), end_s)) for name, found in shown]
+    lanes = [_lane(name, found, profile.hops, end_s, size) for name, found in parts]
     one = profile_text.part_name(profile, "one")
-    some = f"{len(lanes)} of {len(devices):,} devices. " if len(lanes) < len(devices) else ""
-    return chart(
-        "step",
+    some = f"{len(lanes)} of {count:,} devices. " if len(lanes) < count else ""
+    return Chart(
         STEP_TITLE.format(profile_text.part_name(profile)),
         f"{one}, {plan}",
         ["measured"],
-        f"{one.capitalize()} of {plural(len(devices), 'device')}, {duration(end_s)}. "
+        f"{one.capitalize()} of {plural(count, 'device')}, {duration(end_s)}. "
         f"{profile_text.profile_summary(profile, None)}.",
-        chart_table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
+        chart_table(
+            ("device", "compute alone", *KINDS[1:]),
+            [(name, *map(duration, _seconds(found, end_s))) for name, found in shown],
+            ("device",),
+        ),
+        StepChart(lanes, end_s / size, unit),
         f"{some}Compute above, transfers below; empty is idle.",
-        more=[MoreTable(title="Its parts", table=parts, open=False)] * (len(segments) <= MAX_SEGMENTS),
-        keys=STEP_KEYS,
-        unit=unit,
-        end=end_s / size,
-        lanes=lanes,
-        one_size=sum(len(lane["parts"]) for lane in lanes) > MAX_TWICE,
+        _parts_table(parts),
+        one_size=sum(len(lane.parts) for lane in lanes) > MAX_TWICE,
     )
 
 
-def exposed_label(
-    parts: Sequence[tuple[str, float, float]], hops: Sequence[HopFigures], end_s: float, size: float
-) -> ChartRow | None:
+def _seconds(parts: Mapping[str, np.ndarray], end_s: float) -> list[float]:
+    """The seconds of each kind until `end_s`; the last kind is idle."""
+    lengths = [sum(min(b, end_s) - min(a, end_s) for a, b in parts[kind].tolist()) for kind in KINDS[:-1]]
+    return [*lengths, max(0.0, end_s - sum(lengths))]
+
+
+Moments = Sequence[tuple[str, float, float]]  # parts of a step as (kind, start, end), in seconds
+
+
+def _parts_table(parts: Iterable[tuple[str, Moments]]) -> list[MoreTable]:
+    """The parts of all devices as a table, where it is short."""
+    rows = [(name, kind, duration(a), duration(b)) for name, found in parts for kind, a, b in found]
+    table = chart_table(("device", "kind", "from", "to"), rows, ("device", "kind"), most=MAX_SEGMENTS)
+    return [MoreTable(title="Its parts", table=table, open=False)] * (len(rows) <= MAX_SEGMENTS)
+
+
+def _lane(name: str, parts: Moments, hops: Sequence[HopFigures], end_s: float, size: float) -> Lane:
+    drawn = [Part(kind, a / size, b / size) for kind, a, b in parts]
+    return Lane(name, drawn, exposed_label(parts, hops, end_s, size))
+
+
+def exposed_label(parts: Moments, hops: Sequence[HopFigures], end_s: float, size: float) -> Label | None:
     """The longest exposed part of a device's step in words, with the hop that began last before its end; None where no
     part is long enough to see."""
     start, end = max(
@@ -176,7 +183,7 @@ def exposed_label(
         return None
     begun = [hop for hop in hops if (hop.start_s or 0.0) < end]
     name = f"hop {begun[-1].hop}" if begun else "a transfer"
-    return {"at": start / size, "end": end / size, "words": utf8(f"{name}: {duration(end - start)} exposed")}
+    return Label(start / size, end / size, utf8(f"{name}: {duration(end - start)} exposed"))
 
 
 def profile_hops(profile: Profile, plan: str) -> Chart | None:
@@ -190,14 +197,13 @@ def profile_hops(profile: Profile, plan: str) -> Chart | None:
         figures.append((hidden_s, max(0.0, exposed_s - skew_s), min(skew_s, exposed_s)))
     unit, size = unit_of(max(map(sum, figures)), SECONDS)
     bars = [
-        {"hop": utf8(str(hop.hop)), "kind": kind, "low": sum(parts[:at]) / size, "high": sum(parts[: at + 1]) / size}
+        HopBar(utf8(str(hop.hop)), kind, sum(parts[:at]) / size, sum(parts[: at + 1]) / size)
         for hop, parts in zip(shown, figures, strict=True)
         for at, kind in enumerate(("hidden", "exposed", "skew"))
         if parts[at]
     ]
     total = len(found) + int(profile.hops_left_out or 0)
-    return chart(
-        "hops",
+    return Chart(
         HOPS_TITLE,
         f"hops, {plan}",
         ["measured"],
@@ -205,9 +211,6 @@ def profile_hops(profile: Profile, plan: str) -> Chart | None:
         chart_table(
             profile_text.HOPS, [profile_text.hop_cells(hop, profile.devices) for hop in shown], TEXT_COLUMNS, total
         ),
+        HopChart([utf8(str(hop.hop)) for hop in shown], bars, unit),
         "Each hop is shown on the device with its largest exposed time.",
-        keys=HOP_KEYS,
-        unit=unit,
-        names=[utf8(str(hop.hop)) for hop in shown],
-        bars=bars,
     )

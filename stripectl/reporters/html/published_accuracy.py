@@ -6,30 +6,17 @@ a choice that was fitted to the same measurements are hollow.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from stripectl.analysis.accuracy.attention import attention_groups, published_devices
 from stripectl.analysis.accuracy.meshes import TARGET, mesh_orders, mesh_times
 from stripectl.analysis.accuracy.paper import measured_devices, speed_up_error, speed_ups
 from stripectl.core.lengths import format_length
 from stripectl.hardware.target import parse_target
-from stripectl.reporters.html.charts import (
-    COLOURS,
-    FONT_SIZE,
-    INK,
-    Chart,
-    ChartRow,
-    channel,
-    chart,
-    chart_table,
-    either,
-    layered,
-    plot,
-    svg,
-    tip,
-    tip_channel,
-)
+from stripectl.reporters.html.charts import Chart, chart_table
+from stripectl.reporters.html.vega_lite import draw_file, tip
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import duration, plural, times
 
@@ -41,10 +28,8 @@ NOTE = (
 MESH_DEVICE = parse_target(TARGET).hardware.name
 COLUMNS = ("prediction", "device", "measurement", "measured", "predicted", "predicted / measured")
 MAX_ROWS = 120  # of the table
-ROW_PIXELS, NAME_AT, ERROR_AT, DOTS_AT = 58, 8, 23, 40  # of a kind of prediction, down to its texts, to its dots
+ROW_PIXELS = 58  # of a kind of prediction
 TICKS = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 2, 2.5]
-NEAR = 1.1  # a ratio within the band
-HALF = 10  # pixels above and below the dots that the band covers
 
 
 class PredictedAndPublished(NamedTuple):
@@ -65,6 +50,40 @@ class Kind(NamedTuple):
     error: str
     fitted: bool
     comparisons: Sequence[PredictedAndPublished]
+
+
+class KindLabel(NamedTuple):
+    """The texts of a row."""
+
+    order: int
+    name: str
+    error: str
+
+
+class RatioDot(NamedTuple):
+    """A published measurement in the row with this order."""
+
+    order: int
+    ratio: float
+    fitted: bool
+    tip: str
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """For each kind its name, its error and its dots, over a logarithmic ratio."""
+
+    kinds: Sequence[KindLabel]
+    dots: Sequence[RatioDot]
+    kind: ClassVar = "ratios"
+
+    def draw(self, width: int) -> str:
+        ratios = [dot.ratio for dot in self.dots]
+        low, high = min(0.75, *ratios) / 1.03, max(1.35, *ratios) * 1.03
+        ticks = [tick for tick in TICKS if low <= tick <= high]
+        data = {"kinds": self.kinds, "dots": self.dots}
+        size = {"width": width - 20, "height": ROW_PIXELS * len(self.kinds)}
+        return draw_file("ratios", data, size, ends=[low, high], ticks=ticks)
 
 
 @cache
@@ -156,66 +175,25 @@ def of_hardware(hardware: str | None) -> Chart | None:
         for each in kind.comparisons
     ]
     dots = [
-        {
-            "order": at,
-            "ratio": each.ratio,
-            "fitted": kind.fitted,
-            "tip": tip(f"{each.measurement}: measured {each.measured}, predicted {each.predicted} ({each.ratio:.2f})"),
-        }
+        RatioDot(
+            at,
+            each.ratio,
+            kind.fitted,
+            tip(f"{each.measurement}: measured {each.measured}, predicted {each.predicted} ({each.ratio:.2f})"),
+        )
         for at, kind in enumerate(found)
         for each in kind.comparisons
     ]
     on = "" if hardware else "{}: "
-    return chart(
-        "ratios",
+    labels = [KindLabel(at, f"{on.format(kind.hardware)}{kind.name}", kind.error) for at, kind in enumerate(found)]
+    return Chart(
         TITLE,
         hardware or "all devices",
         ["simulated", "published"],
         f"Predicted over measured values, {len(rows)} published measurements. "
-        + " ".join(f"{on.format(kind.hardware)}{kind.name}: {kind.error}." for kind in found),
+        + " ".join(f"{label.name}: {label.error}." for label in labels),
         chart_table(COLUMNS, rows, COLUMNS[:3], most=MAX_ROWS),
+        Ratios(labels, dots),
         NOTE,
-        kinds=[
-            {"order": at, "name": f"{on.format(kind.hardware)}{kind.name}", "error": kind.error}
-            for at, kind in enumerate(found)
-        ],
-        dots=dots,
         one_size=True,
     )
-
-
-def draw(chart: Chart, width: int) -> str:
-    """SVG: for each kind its name, its error and its dots, over a logarithmic ratio."""
-    tall, wide = ROW_PIXELS * len(chart["kinds"]), width - 20
-    ratios = [dot["ratio"] for dot in chart["dots"]]
-    ends = [min(0.75, *ratios) / 1.03, max(1.35, *ratios) * 1.03]
-    ticks = [tick for tick in TICKS if ends[0] <= tick <= ends[1]]
-    scale = {"type": "log", "domain": ends, "nice": False}
-    axis = {"values": ticks, "format": "~g", "grid": False, "labelOverlap": True}
-    across = channel("ratio:Q", title="predicted / measured", scale=scale, axis=axis)
-    down = channel("y:Q", axis=None, scale={"domain": [tall, 0], "nice": False})
-
-    def at(pixels: int, rows: Sequence[ChartRow]) -> list[ChartRow]:
-        return [row | {"y": row["order"] * ROW_PIXELS + pixels} for row in rows]
-
-    lanes = [{"low": 1 / NEAR, "ratio": 1, "high": NEAR, "order": kind["order"]} for kind in chart["kinds"]]
-    ends_of_lanes = [row | {"end": row["y"] + 2 * HALF} for row in at(DOTS_AT - HALF, lanes)]
-    lane = plot(ends_of_lanes).encode(y=down, y2={"field": "end"})
-    dots = plot(at(DOTS_AT, chart["dots"])).mark(
-        "point", color=COLOURS[0], fill=COLOURS[0], size=55, strokeWidth=1.5, opacity=0.8
-    )
-    filled = either("datum.fitted", 0, 0.5)
-    text = {"align": "left", "x": 0, "color": INK, "limit": wide}
-    layers = [
-        lane.mark("rect", color=INK, opacity=0.1).encode(x=channel("low:Q", scale=scale), x2={"field": "high"}),
-        lane.mark("rule", color=INK, strokeDash=[4, 3], strokeWidth=1).encode(x=across),
-        dots.encode(x=across, y=down, fillOpacity=filled, description=tip_channel()),
-        *(
-            plot(at(pixels, chart["kinds"])).mark("text", **text, **look).encode(y=down, text=channel(f"{name}:N"))
-            for name, pixels, look in (
-                ("name", NAME_AT, {"fontWeight": "bold", "fontSize": 12}),
-                ("error", ERROR_AT, {"fontSize": FONT_SIZE}),
-            )
-        ),
-    ]
-    return svg(layered(layers, wide, tall))

@@ -5,34 +5,16 @@ their gradients) and, for kernels that keep scores in memory, the scores, as in 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from stripectl.core.lengths import format_length
 from stripectl.core.plan import kernels
 from stripectl.core.workload import STEP
 from stripectl.costs.datasheet import intensity
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.reporters.html.charts import (
-    COLOURS,
-    FONT_SIZE,
-    INK,
-    PANEL,
-    Chart,
-    ChartRow,
-    Section,
-    channel,
-    chart,
-    chart_table,
-    either,
-    grouped_by,
-    layered,
-    method_shape,
-    plot,
-    section,
-    svg,
-    tip,
-    tip_channel,
-)
+from stripectl.reporters.html.charts import PANEL, Chart, Section, chart_table, grouped_by, section
+from stripectl.reporters.html.vega_lite import draw_file, tip
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import PREFIXES, rate, unit_of
@@ -48,6 +30,38 @@ ABSENT = (
 )
 COLUMNS = ("plan", "method", "FLOPs per byte", "a device reaches", "of the roof")
 MAX_MARKS = 40  # marks
+
+
+class RoofPoint(NamedTuple):
+    """A corner or an end of the roof."""
+
+    intensity: float
+    rate: float
+
+
+class RooflineMark(NamedTuple):
+    """A plan below the roof."""
+
+    intensity: float
+    rate: float
+    method: str
+    roof: float
+    tip: str
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Plans, and the roof as its start, its ridge and its end, in the unit of `axis`."""
+
+    marks: Sequence[RooflineMark]
+    roof: Sequence[RoofPoint]
+    axis: str
+    kind: ClassVar = "roofline"
+
+    def draw(self, width: int) -> str:
+        data = {"marks": self.marks, "roof": self.roof, "ridge": self.roof[1:2]}
+        size = {"width": width - 60, "height": 260 if width > PANEL else 220}
+        return draw_file("roofline", data, size, title=self.axis)
 
 
 def of_run(shown: Sequence[Measurement]) -> Section:
@@ -82,74 +96,43 @@ def _chart(members: Sequence[Measurement]) -> Chart:
     marks = [_mark(m, peak, memory, size) for m in drawn]
     rows = [_cells(m, mark) for m, mark in zip(drawn, marks, strict=True)]
     ridge, work = peak / memory, members[0].workload
-    low: float = min([ridge, *(mark["intensity"] for mark in marks)]) / 4
-    high: float = max([ridge, *(mark["intensity"] for mark in marks)]) * 4
+    low, high = min(ridge, *(mark.intensity for mark in marks)) / 4, max(ridge, *(mark.intensity for mark in marks)) * 4
     lengths = [format_length(each) for each in sorted({m.workload.seq_len for m in members})]
-    side = "compute" if (marks[0]["intensity"] or 0.0) >= ridge else "memory"
-    return chart(
-        "roofline",
+    side = "compute" if marks[0].intensity >= ridge else "memory"
+    return Chart(
         TITLE,
         f"{work.passes} on {members[0].target.hardware}",
         [m.method for m in drawn],
         f"Rates of plans and the roofs of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
         f"{rows[0][3]}, {rows[0][4]} of the roof of {side}.",
         chart_table(COLUMNS, rows, ("plan", "method")),
+        Roofline(
+            marks,
+            [RoofPoint(at, min(peak, memory * at) / size) for at in (low, ridge, high)],
+            f"a device reaches ({unit})",
+        ),
         f"Matrix units do {rate(peak, 'FLOP/s')}, memory moves {rate(memory, 'B/s')}: tiles with more than "
         f"{ridge:,.0f} FLOPs per byte are limited by compute.",
         group=workload_label(work, f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else None),
-        marks=marks,
-        roof=[{"intensity": at, "rate": min(peak, memory * at) / size} for at in (low, ridge, high)],
-        axis=f"a device reaches ({unit})",
     )
 
 
-def _mark(m: Measurement, peak: float, memory: float, size: float) -> ChartRow:
+def _mark(m: Measurement, peak: float, memory: float, size: float) -> RooflineMark:
     """A plan below the roofs, in units of `size` FLOP/s."""
-    return {
-        "intensity": _intensity(m),
-        "rate": (m.flops_per_s_per_device or 0.0) / size,
-        "method": m.method,
-        "roof": min(peak, memory * (_intensity(m) or 0.0)) / size,
-        "tip": tip(f"{_name(m)}: {rate(m.flops_per_s_per_device, 'FLOP/s')} per device, {m.method}"),
-    }
+    per_byte = _intensity(m) or 0.0
+    return RooflineMark(
+        per_byte,
+        (m.flops_per_s_per_device or 0.0) / size,
+        m.method,
+        min(peak, memory * per_byte) / size,
+        tip(f"{_name(m)}: {rate(m.flops_per_s_per_device, 'FLOP/s')} per device, {m.method}"),
+    )
 
 
-def _cells(m: Measurement, mark: ChartRow) -> tuple[str, ...]:
+def _cells(m: Measurement, mark: RooflineMark) -> tuple[str, ...]:
     reached = rate(m.flops_per_s_per_device, "FLOP/s")
-    return _name(m), m.method, f"{mark['intensity']:,.0f}", reached, f"{mark['rate'] / mark['roof']:.0%}"
+    return _name(m), m.method, f"{mark.intensity:,.0f}", reached, f"{mark.rate / mark.roof:.0%}"
 
 
 def _name(m: Measurement) -> str:
     return f"{plan_label(m)}, {format_length(m.workload.seq_len)} tokens"
-
-
-def draw(chart: Chart, width: int) -> str:
-    """SVG with two logarithmic axes."""
-    x = channel(
-        "intensity:Q",
-        title="FLOPs per byte moved",
-        scale={"type": "log", "nice": False},
-        axis={"tickCount": 4, "grid": False, "format": "~s"},
-    )
-    y = channel("rate:Q", title=chart["axis"], scale={"type": "log"}, axis={"tickCount": 4, "format": "~g"})
-    below = plot(chart["roof"]).encode(x=x, y=y)
-    roof = below.mark("line", color=INK, strokeWidth=2)
-    ridge = plot([chart["roof"][1]]).encode(x=x)
-    marks = plot(chart["marks"]).mark("point", size=80, strokeWidth=1.8, color=COLOURS[0])
-    marks = marks.encode(
-        x=x,
-        y=y,
-        fill={"value": COLOURS[0]},
-        fillOpacity=either("datum.method == 'measured'", 1, 0.25),
-        shape=method_shape(),
-        description=tip_channel(),
-    )
-    said = {"fontSize": FONT_SIZE, "color": INK, "y": 12}
-    layers = [
-        ridge.mark("rule", color=INK, strokeDash=[2, 3], opacity=0.6),
-        ridge.mark("text", align="right", dx=-6, text="limited by memory", **said),
-        ridge.mark("text", align="left", dx=6, text="limited by compute", **said),
-        roof,
-        marks,
-    ]
-    return svg(layered(layers, width - 60, 260 if width > PANEL else 220))

@@ -8,16 +8,8 @@ from stripectl.core.workload import Workload
 from stripectl.reporters.cells import spread_cell
 from stripectl.reporters.facts import warnings_of
 from stripectl.reporters.history_text import run_minute
-from stripectl.reporters.html.bar_chart import time_bar
-from stripectl.reporters.html.charts import (
-    Chart,
-    ChartTable,
-    Section,
-    chart,
-    chart_table,
-    grouped_by,
-    section,
-)
+from stripectl.reporters.html.bar_chart import Bars, time_bar
+from stripectl.reporters.html.charts import Chart, ChartTable, Section, chart_table, grouped_by, section
 from stripectl.reporters.html.recommendation import RecommendationCard, recommendation_cards
 from stripectl.reporters.html.run_archive import archive_of_run
 from stripectl.reporters.side_by_side import CHANGES, side_by_side
@@ -116,8 +108,8 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> Ch
     unit, size = unit_of(max(m.median_s or 0.0 for _, m in shown), SECONDS)
     rows = [(letter, plan_label(m), str(m.target), m.workload.dtype, m.method, spread_cell(m)) for letter, m in shown]
     letter, best = min(shown, key=lambda each: (strength(each[1].method), each[1].median_s or 0.0))
-    return chart(
-        "bars",
+    bars = [time_bar(at, m, size, f"{letter}  {plan_label(m)}", best=m is best) for at, (letter, m) in enumerate(shown)]
+    return Chart(
         TITLE,
         work.passes,
         [m.method for _, m in shown],
@@ -126,10 +118,6 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> Ch
         chart_table(
             ("run", "plan", "target", "dtype", "method", "time"), rows, ("run", "plan", "target", "dtype", "method")
         ),
+        Bars(bars, f"time ({unit})"),
         group=workload_label(work),
-        bars=[
-            time_bar(at, m, size, f"{letter}  {plan_label(m)}", best=m is best) for at, (letter, m) in enumerate(shown)
-        ],
-        axis=f"time ({unit})",
-        rule=None,
     )

@@ -3,7 +3,7 @@
 Lengths come from the run; where it has only one, from the plans' simulated scaling.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,17 +15,17 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP
 from stripectl.errors import BadInput
 from stripectl.reporters.html.charts import (
+    MAX_SERIES,
     Chart,
-    ChartRow,
+    Rule,
     Section,
-    chart,
     chart_table,
     grouped_by,
     not_drawn,
     section,
-    tip,
 )
-from stripectl.reporters.html.line_chart import MAX_SERIES
+from stripectl.reporters.html.line_chart import CurvePoint, Curves
+from stripectl.reporters.html.vega_lite import tip
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.runner.static_facts import bounds
@@ -59,16 +59,16 @@ def of_run(shown: Sequence[Measurement]) -> Section:
     wanted = ((ranking, mesh) for ranking in firsts.values() for mesh in _meshes(ranking, found, papers))
     charts = [made for ranking, mesh in wanted if (made := speed_up_chart(ranking, found, papers, mesh))]
     for group in (groups := grouped_by(charts)):
-        shared = [value for each in group["charts"] for value in drawn_values(each)]
-        for each in group["charts"]:
-            each["domain"] = [min(shared), max(shared)]
+        _share_axis(group["charts"])
     return section("speedup", "Speed-up", TITLE, INTRO, groups, ABSENT, MAX_GROUPS_AND_CHARTS)
 
 
-def drawn_values(chart: Chart) -> list[float]:
-    """All values that the vertical axis of a chart must hold."""
-    rows = [row for kind in ("points", "dotted", "stars", "rules") for row in chart[kind]]
-    return [row[name] for row in rows for name in ("value", "low", "high") if row.get(name) is not None]
+def _share_axis(charts: Sequence[Chart]) -> None:
+    """Give the charts of a group one vertical axis."""
+    own = [(each, each.drawing) for each in charts if isinstance(each.drawing, Curves)]
+    values = [value for _, drawn in own for value in drawn.values]
+    for each, drawn in own:
+        each.drawing = replace(drawn, domain=(min(values), max(values)))
 
 
 def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison]) -> list[Mesh | None]:
@@ -89,7 +89,20 @@ def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
     return [each for each in found if without_length(each) == without_length(ranking)]
 
 
-class Curves(NamedTuple):
+class SpeedUpPoint(NamedTuple):
+    """The speed-up of a plan at a length, with its interval, the bound of its layout and a published value."""
+
+    tokens: int
+    name: str
+    method: str
+    value: float
+    low: float | None
+    high: float | None
+    bound: float | None
+    published: float | None
+
+
+class ChosenPlans(NamedTuple):
     """The plans of a chart: their measurements by name, the lengths with a time of the baseline, all names of plans
     with the baseline first, and the names that are drawn."""
 
@@ -100,62 +113,75 @@ class Curves(NamedTuple):
     drawn: Sequence[str]
 
 
-def chosen_curves(ranking: Ranking, found: Sequence[Ranking], mesh: Mesh | None) -> Curves | None:
+def chosen_plans(ranking: Ranking, found: Sequence[Ranking], mesh: Mesh | None) -> ChosenPlans | None:
     """The winner at each length and then the fastest at the longest; None where fewer than two plans or lengths have a
     speed-up."""
     points, named = curves(ranking, found)
-    rivals = {named(m): m for each in _alike(ranking, found) for m in each.rivals}
-    rivals = {name: m for name, m in rivals.items() if mesh is None or m.plan.mesh == mesh}
+    every = [m for each in _alike(ranking, found) for m in each.rivals]
+    rivals = {named(m): m for m in every if mesh is None or m.plan.mesh == mesh}
     base = _base(points, rivals)
     points = [point for point in points if base in point.seconds and len(point.seconds) > 1]
     if base is None or len(points) < 2:
         return None
-    last = {name: seconds for name, seconds in points[-1].seconds.items() if name in rivals}
-    winners = (
-        min((n for n in p.seconds if n in rivals and n != base), key=p.seconds.__getitem__, default=base)
-        for p in points
-    )
-    order = sorted((name for name in last if name != base), key=lambda name: last[name])
-    fastest = [name for name in dict.fromkeys([*winners, *order]) if name != base][:MAX_SERIES]
+    ranked = [_fastest_first(point, rivals, base) for point in points]
+    winners = [names[0] for names in ranked if names]
+    fastest = list(dict.fromkeys([*winners, *ranked[-1]]))[:MAX_SERIES]
     names = sorted(fastest)  # so that a plan has the same colour in all charts
-    return Curves(rivals, points, base, list(dict.fromkeys([base, *last, *names])), names) if names else None
+    last = [name for name in points[-1].seconds if name in rivals]
+    return ChosenPlans(rivals, points, base, list(dict.fromkeys([base, *last, *names])), names) if names else None
+
+
+def _fastest_first(point: LengthPoint, rivals: Mapping[str, Measurement], base: str) -> list[str]:
+    return sorted((name for name in point.seconds if name in rivals and name != base), key=point.seconds.__getitem__)
 
 
 def speed_up_chart(
-    ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison], mesh: Mesh | None
+    ranking: Ranking,
+    found: Sequence[Ranking],
+    papers: Sequence[PublishedComparison],
+    mesh: Mesh | None,
+    tall: int = 300,
 ) -> Chart | None:
-    chosen = chosen_curves(ranking, found, mesh)
+    """The chart of a workload without its length; `tall` is its height on a wide screen."""
+    chosen = chosen_plans(ranking, found, mesh)
     if chosen is None:
         return None
     names, base = chosen.drawn, chosen.base
     short = {name: utf8(_short(name, chosen.every)) for name in names}
     rows = [row for name in names for row in _rows(chosen.points, name, base, chosen.rivals, papers)]
-    drawn = [{**row, "series": short[row["name"]], "tip": _tip(row)} for row in rows]
     left_out = len(chosen.every) - 1 - len(names)
     first, final = (format_length(chosen.points[at].seq_len) for at in (0, -1))
-    above = any(row["bound"] and row["value"] > row["bound"] * (1 + VISIBLE) for row in rows)
-    best = max(rows, key=lambda row: (row["tokens"], row["value"]))
-    return chart(
-        "curves",
+    above = any(row.bound and row.value > row.bound * (1 + VISIBLE) for row in rows)
+    best = max(rows, key=lambda row: (row.tokens, row.value))
+
+    def at(values: Iterable[tuple[SpeedUpPoint, float | None]]) -> list[CurvePoint]:
+        return [
+            CurvePoint(row.tokens, value, short[row.name], row.method, _tip(row), row.low, row.high)
+            for row, value in values
+            if value
+        ]
+
+    return Chart(
         TITLE,
         f"{ranking.workload.passes} on {ranking.best.target}",
         [point.method for point in chosen.points],
-        f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best['name']}, {times(best['value'])}.",
+        f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best.name}, {times(best.value)}.",
         chart_table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
+        Curves(
+            list(short.values()),
+            at((row, row.value) for row in rows),
+            "speed-up (times)",
+            dotted=at((row, row.bound) for row in rows),
+            stars=at((row, row.published) for row in rows),
+            rules=[Rule(1.0, utf8(_short(base, chosen.every)))],
+            focus=short[best.name],
+            tall=tall,
+        ),
         f"Speed-ups are over {base}."
-        + " ★: measured by Brandon et al. 2023." * any(row["published"] for row in rows)
+        + " ★: measured by Brandon et al. 2023." * any(row.published for row in rows)
         + f" The {len(names)} fastest plans at {final}; {not_drawn(left_out)}." * (left_out > 0)
         + f" {ABOVE_BOUND}" * above,
         group=workload_label(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
-        series=list(short.values()),
-        points=drawn,
-        dotted=[row | {"value": row["bound"]} for row in drawn if row["bound"]],
-        crosses=[],
-        stars=[row | {"value": row["published"]} for row in drawn if row["published"]],
-        rules=[{"value": 1.0, "words": utf8(_short(base, chosen.every))}],
-        focus=short[best["name"]],
-        axis="speed-up (times)",
-        log=False,
     )
 
 
@@ -182,7 +208,7 @@ def _rows(
     base: str,
     rivals: Mapping[str, Measurement],
     papers: Sequence[PublishedComparison],
-) -> Iterator[ChartRow]:
+) -> Iterator[SpeedUpPoint]:
     for point in points:
         if name not in point.seconds:
             continue
@@ -190,16 +216,16 @@ def _rows(
         found, over = (here.get(point.plans[each], rivals[each]) for each in (name, base))
         same = point.ranking and found.speedup and found.speedup.over == over.plan
         interval = found.speedup.ci95 if found.speedup and same else None
-        yield {
-            "tokens": point.seq_len,
-            "name": name,
-            "method": point.method,
-            "value": point.seconds[base] / point.seconds[name],
-            "low": interval[0] if interval else None,
-            "high": interval[1] if interval else None,
-            "bound": _bound(found, over, point.seq_len),
-            "published": _published(found, over, point.seq_len, papers),
-        }
+        yield SpeedUpPoint(
+            tokens=point.seq_len,
+            name=name,
+            method=point.method,
+            value=point.seconds[base] / point.seconds[name],
+            low=interval[0] if interval else None,
+            high=interval[1] if interval else None,
+            bound=_bound(found, over, point.seq_len),
+            published=_published(found, over, point.seq_len, papers),
+        )
 
 
 def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
@@ -232,12 +258,12 @@ def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence
     return next((e.published for e in papers if (e.hardware, e.model, e.mesh, e.seq_len) == own), None)
 
 
-def _tip(row: ChartRow) -> str:
-    bound = f", bound {times(row['bound'])}" if row["bound"] else ""
-    return tip(f"{row['name']} at {format_length(row['tokens'])} tokens: {times(row['value'])}{bound}, {row['method']}")
+def _tip(row: SpeedUpPoint) -> str:
+    bound = f", bound {times(row.bound)}" if row.bound else ""
+    return tip(f"{row.name} at {format_length(row.tokens)} tokens: {times(row.value)}{bound}, {row.method}")
 
 
-def _cells(row: ChartRow) -> list[str]:
-    interval = f"{row['low']:.2f} to {row['high']:.2f}" if row["low"] else NOTHING
-    ends = map(times, (row["bound"], row["published"]))
-    return [row["name"], format_length(row["tokens"]), row["method"], times(row["value"]), interval, *ends]
+def _cells(row: SpeedUpPoint) -> list[str]:
+    interval = f"{row.low:.2f} to {row.high:.2f}" if row.low else NOTHING
+    ends = map(times, (row.bound, row.published))
+    return [row.name, format_length(row.tokens), row.method, times(row.value), interval, *ends]

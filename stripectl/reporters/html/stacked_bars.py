@@ -3,32 +3,37 @@
 Parts differ in colour, and the table has their names.
 """
 
-from stripectl.reporters.html.charts import COLOURS, INK, Chart, channel, layered, plot, svg, tip_channel
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-BAR_PIXELS = 40  # pixels of a bar and its name
+from stripectl.reporters.html.charts import Rule
+from stripectl.reporters.html.vega_lite import draw_file
 
 
-def draw(chart: Chart, width: int) -> str:
-    """SVG. `segments` are {order, name, part, low, high} in the unit of `axis`; `parts` are their names in order;
-    `rule` is {value, words} or None."""
-    base = plot(chart["segments"]).encode(y=channel("order:O", axis=None, scale={"paddingInner": 0, "paddingOuter": 0}))
-    axis = {"tickCount": 5, "labelFlush": False}
-    colour = channel(
-        "part:N",
-        title=None,
-        scale={"domain": chart["parts"], "range": list(COLOURS)},
-        legend={"orient": "bottom", "columns": max(2, width // 160)},
-    )
-    bars = base.mark("bar", height=14, yOffset=9).encode(
-        x=channel("low:Q", title=chart["axis"], scale={"zero": True}, axis=axis),
-        x2={"field": "high"},
-        color=colour,
-        description=tip_channel(),
-    )
-    first = base.where("datum.low == 0")
-    names = first.mark("text", dy=-8, fontSize=12, align="left", x=0, color=INK, limit=0).encode(text=channel("name:N"))
-    layers = [bars, names]
-    if chart["rule"]:
-        limit = plot([chart["rule"]]).encode(x=channel("value:Q"))
-        layers.append(limit.mark("rule", color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3]))
-    return svg(layered(layers, width - 40, {"step": BAR_PIXELS}))
+class Segment(NamedTuple):
+    """A part of the bar with this order and name, from `low` to `high` on the axis."""
+
+    order: int
+    name: str
+    part: str
+    low: float
+    high: float
+    tip: str
+
+
+@dataclass(frozen=True)
+class StackedBars:
+    """Bars in the unit of `axis`; `parts` are the names of their parts in order."""
+
+    segments: Sequence[Segment]
+    parts: Sequence[str]
+    axis: str
+    rules: Sequence[Rule]
+    kind: ClassVar = "stack"
+
+    def draw(self, width: int) -> str:
+        data = {"segments": self.segments, "rules": self.rules}
+        size = {"width": width - 40, "height": {"step": 40}}
+        columns = max(2, width // 160)
+        return draw_file("stacked_bars", data, size, title=self.axis, parts=self.parts, columns=columns)

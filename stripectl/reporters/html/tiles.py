@@ -6,8 +6,9 @@ from dataclasses import replace
 from stripectl.analysis.ranking import strength
 from stripectl.core.layout import Tile
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import Chart, ChartRow, Section, chart, chart_table, grouped_by, section, tip
-from stripectl.reporters.html.heatmap import fullness
+from stripectl.reporters.html.charts import Chart, Section, chart_table, grouped_by, section
+from stripectl.reporters.html.heatmap import Axis, Heatmap, HeatmapCell, fullness
+from stripectl.reporters.html.vega_lite import tip
 from stripectl.results.case import flags_text
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
@@ -23,7 +24,6 @@ ABSENT = "Every plan was timed with one tile. To compare tiles: stripectl tune-t
 COLUMNS = ("tile", "method", "time", "over the best", "why not")
 MAX_GROUPS_AND_CHARTS = 3, 8  # groups, and charts of each
 SATURATED_RATIO = 2.0  # larger ratios have the same colour
-MAX_NARROW_COLUMNS = 5  # columns that fit a narrow figure
 MIN_TILES = 2  # tiles of a heat map
 
 
@@ -58,24 +58,22 @@ def _chart(what: str, members: Sequence[tuple[Tile, Measurement]]) -> Chart:
     best = min(known.values(), key=lambda m: (_standing(m), m.median_s or 0.0))
     bests = {m.method: m.median_s or 0.0 for m in sorted(known.values(), key=_first) if m.median_s}
     rising = sorted(known, key=lambda tile: (tile.sides, _at_once(tile)))
-    cells = [_cell(tile, known[tile], bests.get(known[tile].method), known[tile] is best) for tile in rising]
+    ratios = {tile: _ratio(m, bests.get(m.method)) for tile, m in known.items()}
+    cells = [_cell(tile, known[tile], ratios[tile], known[tile] is best) for tile in rising]
+    rows = [_row(tile, known[tile], cell) for tile, cell in zip(rising, cells, strict=True)]
     ordered = sorted(known, key=lambda tile: (tile.block_kv, _at_once(tile)))
     columns = list(dict.fromkeys(map(_column, ordered)))
-    fastest = next(cell for cell in cells if cell["wins"])
-    rows = [(c["tile"], c["method"], c["time"], c["ratio"], c["reason"]) for c in cells]
-    return chart(
-        "grid",
+    sides = [str(side) for side in sorted({tile.block_q for tile in known})]
+    fastest = next(row for row, cell in zip(rows, cells, strict=True) if cell.wins)
+    return Chart(
         TITLE,
         f"{what}, {best.workload.passes} on {best.target}",
-        [c["method"] for c in cells if c["fullness"]],
-        f"Times of {len(cells)} tiles. The fastest: {fastest['tile']}, {fastest['time']}, {fastest['method']}.",
+        [known[tile].method for tile, cell in zip(rising, cells, strict=True) if cell.fullness],
+        f"Times of {len(cells)} tiles. The fastest: {fastest[0]}, {fastest[2]}, {fastest[1]}.",
         chart_table(COLUMNS, rows, ("tile", "method", "why not")),
+        Heatmap(cells, Axis(_keys_title(known), columns, "bottom"), Axis("queries of a tile", sides, "left")),
         group=workload_label(best.workload),
         seq_len=best.workload.seq_len,
-        cells=cells,
-        across={"title": _keys_title(known), "order": columns, "side": "bottom"},
-        broad=len(columns) > MAX_NARROW_COLUMNS,
-        down={"title": "queries of a tile", "order": [str(side) for side in sorted({tile.block_q for tile in known})]},
     )
 
 
@@ -104,20 +102,24 @@ def _first(m: Measurement) -> tuple[bool, float]:
     return not m.is_search_probe, -(m.median_s or 0.0)
 
 
-def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> ChartRow:
-    ratio = m.median_s / best_s if m.status == "ok" and m.median_s and best_s else None
-    about = "~" * m.is_search_probe
-    return {
-        "tile": str(tile),
-        "across": _column(tile),
-        "down": str(tile.block_q),
-        "method": m.method,
-        "time": with_interval(m.median_s, m.ci95_s) if ratio else NOTHING,
-        "ratio": f"{about}{ratio:.2f}x" if ratio else NOTHING,
-        "first": f"{about}{ratio:.2f}x" if ratio else "✕",
-        "second": duration(m.median_s) if ratio else m.status,
-        "reason": "" if ratio else str(m.reason or "no reason was given"),
-        "fullness": fullness(ratio, wins, SATURATED_RATIO),
-        "tip": tip(f"{tile}: " + (f"{with_interval(m.median_s, m.ci95_s)}, {m.method}" if ratio else m.status)),
-        "wins": wins,
-    }
+def _ratio(m: Measurement, best_s: float | None) -> float | None:
+    return m.median_s / best_s if m.status == "ok" and m.median_s and best_s else None
+
+
+def _cell(tile: Tile, m: Measurement, ratio: float | None, wins: bool) -> HeatmapCell:
+    said = f"{with_interval(m.median_s, m.ci95_s)}, {m.method}" if ratio else m.status
+    return HeatmapCell(
+        across=_column(tile),
+        down=str(tile.block_q),
+        first="~" * m.is_search_probe + f"{ratio:.2f}x" if ratio else "✕",
+        second=duration(m.median_s) if ratio else m.status,
+        wins=wins,
+        fullness=fullness(ratio, wins, SATURATED_RATIO),
+        tip=tip(f"{tile}: {said}"),
+    )
+
+
+def _row(tile: Tile, m: Measurement, cell: HeatmapCell) -> tuple[str, ...]:
+    if cell.first == "✕":
+        return str(tile), m.method, NOTHING, NOTHING, str(m.reason or "no reason was given")
+    return str(tile), m.method, with_interval(m.median_s, m.ci95_s), cell.first, ""

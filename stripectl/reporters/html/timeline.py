@@ -5,82 +5,131 @@ one where it is exposed; where the device waits for a slower device, the lower l
 same.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
-from stripectl.reporters.html.charts import COLOURS as HUES
-from stripectl.reporters.html.charts import INK, Chart, ChartLayer, ChartRow, channel, layered, plot, svg
+from stripectl.reporters.html.vega_lite import draw_file
 
-COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
-TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
+TALL, TEXT_AT = 44, 7  # pixels of a device, down to its name
 NAME_PIXELS = 90  # of the name of a device, right of which a label begins
 CHARACTER, GAP = 6, 6  # pixels of a letter of a label, and left of a label
-LANES = {  # by colour: the kinds of moments that are drawn, pixels down to the lane's middle, its width
-    "compute": (("compute", "hidden"), 21, 11),
-    "hidden": (("hidden",), 33, 11),
-    "exposed": (("exposed",), 33, 11),
-    "skew": (("skew",), 33, 1.5),
+UPPER, LOWER = 21, 33  # pixels down to the middle of the lane of compute and of transfers
+LANES = {  # the colours of a device, in the order of drawing: the kinds of moments that are drawn, their lane
+    "compute": (("compute", "hidden"), UPPER),
+    "hidden": (("hidden",), LOWER),
+    "exposed": (("exposed",), LOWER),
+    "skew": (("skew",), LOWER),
 }
 TRANSFERS = ("hidden", "exposed", "skew")  # the kinds in the lower lane of a device
-PIXELS = 4  # the size of a Vega symbol whose path is in pixels
-BARS_TALL, WIDEST_BAR = 220, 30
-BARS = {"hidden": 0.5, "exposed": 1.0, "skew": 1.0}  # their width, and skew is hollow
 
 
-def step_chart(chart: Chart, width: int) -> str:
-    """SVG: the name of each device and below it its lanes, with time from left to right."""
-    tall, wide = TALL * len(chart["lanes"]), width - 20
-    axis = {"tickCount": 6, "labelFlush": True, "labelFontSize": SMALL, "titleFontSize": SMALL}
-    time = {"domain": [0, chart["end"]], "nice": False}
-    left = channel("x:Q", title=f"time ({chart['unit']})", axis=axis, scale=time)
-    down = channel("y:Q", axis=None, scale={"domain": [tall, 0], "nice": False})
-    layers = list[ChartLayer]()
-    for kind, (kinds, middle, thick) in LANES.items():
-        paths = (_path(lane["parts"], kinds, chart["end"], wide) for lane in chart["lanes"])
-        rows = [{"x": 0, "y": at * TALL + middle, "path": path} for at, path in enumerate(paths) if path]
-        look = {"filled": False, "color": COLOURS[kind], "strokeWidth": thick, "opacity": 1}
-        strokes = plot(rows).mark("point", size=PIXELS, strokeCap="butt", **look)
-        layers.append(strokes.encode(x=left, y=down, shape=channel("path:N", scale=None)))
-    names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
-    text = {"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide}
-    layers.append(plot(names).mark("text", **text).encode(y=down, text=channel("name:N")))
-    labels = [_label(lane, at, chart["end"], wide) for at, lane in enumerate(chart["lanes"]) if lane["label"]]
-    words: dict[str, Any] = {"align": "left", "color": INK, "fontSize": SMALL}
-    layers.append(plot(labels).mark("text", **words).encode(x=left, y=down, text=channel("words:N")))
-    return svg(layered(layers, wide, tall))
+class Part(NamedTuple):
+    """A part of a step on a device, in the unit of the drawing."""
+
+    kind: str
+    start: float
+    end: float
 
 
-def _label(lane: ChartRow, at: int, end: float, wide: float) -> ChartRow:
-    """The words about the exposed part of a device: behind this part, where the lane of transfers has room for them,
-    else above it."""
-    label, pixel = lane["label"], end / wide
-    behind = label["end"] + GAP * pixel
-    later = (start for kind, start, _ in lane["parts"] if kind in TRANSFERS and start >= label["end"])
-    if min(later, default=end) - behind > len(label["words"]) * CHARACTER * pixel:
-        return {"words": label["words"], "x": behind, "y": at * TALL + LANES["exposed"][1]}
-    return {"words": label["words"], "x": max(label["at"], NAME_PIXELS * pixel), "y": at * TALL + TEXT_AT}
+class Label(NamedTuple):
+    """Words about the part of a step between these times."""
+
+    start: float
+    end: float
+    words: str
 
 
-def _path(parts: Sequence[Sequence[Any]], kinds: Sequence[str], end: float, wide: float) -> str:
-    """One path for all parts of these kinds, because one mark per part would make a page of megabytes."""
-    drawn: list[tuple[float, float]] = []
-    for kind, start, stop in parts:
-        if kind in kinds:
-            touches = drawn and drawn[-1][1] == start
-            drawn.append((drawn.pop()[0] if touches else start, stop))
-    return "".join(f"M{wide * a / end:.1f},0L{wide * b / end:.1f},0" for a, b in drawn)
+class Lane(NamedTuple):
+    """A step on a device."""
+
+    device: str
+    parts: Sequence[Part]
+    label: Label | None
 
 
-def hop_chart(chart: Chart, width: int) -> str:
-    """SVG: one bar per hop in the order in which they begin; hidden is narrow, exposed is broad, waiting is hollow."""
-    room = width - 50
-    wide = min(WIDEST_BAR, 0.8 * room / len(chart["names"]))
-    hop = channel("hop:N", title="hop", sort=chart["names"], axis={"labelAngle": 0, "labelOverlap": True})
-    time = channel("low:Q", title=f"time ({chart['unit']})", scale={"zero": True}, axis={"tickCount": 5})
-    layers = list[ChartLayer]()
-    for kind, share in BARS.items():
-        drawn = [bar for bar in chart["bars"] if bar["kind"] == kind]
-        look = {"filled": kind != "skew", "color": COLOURS[kind], "size": share * wide}
-        bars = plot(drawn).mark("bar", **look)
-        layers.append(bars.encode(x=hop, y=time, y2={"field": "high"}))
-    return svg(layered(layers, room, BARS_TALL))
+class LanePath(NamedTuple):
+    """All parts of a device with one colour: a mark per part would make a page of megabytes."""
+
+    kind: str
+    y: float
+    path: str
+
+
+class Words(NamedTuple):
+    """A text in the unit of the drawing across and in pixels down."""
+
+    words: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class StepChart:
+    """Devices below each other, with time from left to right, in `unit`, to `end`."""
+
+    lanes: Sequence[Lane]
+    end: float
+    unit: str
+    kind: ClassVar = "step"
+    keys: ClassVar = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
+
+    def draw(self, width: int) -> str:
+        wide = width - 20
+        data = {
+            "paths": self.paths(wide),
+            "names": [Words(lane.device, 0, at * TALL + TEXT_AT) for at, lane in enumerate(self.lanes)],
+            "labels": self.labels(wide),
+        }
+        size = {"width": wide, "height": TALL * len(self.lanes)}
+        return draw_file("step", data, size, title=f"time ({self.unit})", end=self.end)
+
+    def paths(self, wide: int) -> Iterator[LanePath]:
+        """The parts of all devices, colour by colour."""
+        for colour, (kinds, middle) in LANES.items():
+            for at, lane in enumerate(self.lanes):
+                drawn = list[tuple[float, float]]()
+                for kind, start, end in lane.parts:
+                    if kind in kinds:
+                        touches = drawn and drawn[-1][1] == start
+                        drawn.append((drawn.pop()[0] if touches else start, end))
+                if drawn:
+                    path = "".join(f"M{wide * a / self.end:.1f},0L{wide * b / self.end:.1f},0" for a, b in drawn)
+                    yield LanePath(colour, at * TALL + middle, path)
+
+    def labels(self, wide: int) -> Iterator[Words]:
+        """The words about the exposed part of a device: behind this part, where the lane of transfers has room for
+        them, else above it."""
+        pixel = self.end / wide
+        for at, lane in enumerate(self.lanes):
+            if label := lane.label:
+                behind = label.end + GAP * pixel
+                later = (part.start for part in lane.parts if part.kind in TRANSFERS and part.start >= label.end)
+                if min(later, default=self.end) - behind > len(label.words) * CHARACTER * pixel:
+                    yield Words(label.words, behind, at * TALL + LOWER)
+                else:
+                    yield Words(label.words, max(label.start, NAME_PIXELS * pixel), at * TALL + TEXT_AT)
+
+
+class HopBar(NamedTuple):
+    """A part of a hop's time."""
+
+    hop: str
+    kind: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class HopChart:
+    """A bar per hop, in `unit`: hidden is narrow, exposed is broad, waiting is hollow."""
+
+    hops: Sequence[str]
+    bars: Sequence[HopBar]
+    unit: str
+    kind: ClassVar = "hops"
+    keys: ClassVar = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
+
+    def draw(self, width: int) -> str:
+        size = {"width": width - 50}
+        return draw_file("hops", {"bars": self.bars}, size, title=f"time ({self.unit})", hops=self.hops)

@@ -7,8 +7,8 @@ from typing import Any
 from stripectl.analysis.answer import ties
 from stripectl.analysis.ranking import contenders, rankings, strength
 from stripectl.core.plan import Plan
-from stripectl.reporters.html.bar_chart import time_bar
-from stripectl.reporters.html.charts import Chart, Section, chart, chart_table, grouped_by, section
+from stripectl.reporters.html.bar_chart import Bars, time_bar
+from stripectl.reporters.html.charts import Chart, ChartTable, Rule, Section, chart_table, grouped_by, section
 from stripectl.results.case import flags_text
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
@@ -24,6 +24,7 @@ INTRO = (
 LEFT_OUT = "The fastest {} are drawn; the table of measurements has {} more."
 ABSENT = "No plan has a time; the table of measurements gives the reasons."
 COLUMNS = ("plan", "target", "method", "time", "95 % interval")
+WithTwin = tuple[Measurement, Measurement | None]  # a measurement, and the simulation of the same plan
 
 
 def of_run(shown: Sequence[Measurement]) -> Section:
@@ -39,39 +40,54 @@ def time_bars(title: str, members: Sequence[Measurement], most: int, tied: Set[t
     """A chart of the fastest members, which share a workload; plans of the strongest method come first. `tied` has
     the `id` of every plan that may be as fast as the best."""
     several = [m for m in members if m.devices > 1]
-    alone, members = [m for m in members if several and m.devices == 1], indexed(several or members)
-    twins = {m.key: simulated_twin(members, m) for m in members}
-    drawn_beside = {twin.key for twin in twins.values() if twin}
-    rows = [m for m in members if m.key not in drawn_beside]
-    shown = sorted(rows, key=lambda m: (strength(m.method), m.median_s or 0.0))[:most]
-    unit, size = unit_of(max(m.median_s or 0.0 for m in shown), SECONDS)
-    best, left_out, names = shown[0], len(rows) - len(shown), short_labels(shown)
-    listed = [m for row in shown for m in (row, twins[row.key]) if m]
-    return chart(
-        "bars",
+    alone, rows = [m for m in members if several and m.devices == 1], _rows(several or members)
+    shown, left_out = rows[:most], len(rows[most:])
+    best, answers = shown[0][0], tied if shown[0][0].key in tied else set[tuple[str, ...]]()
+    return Chart(
         title,
         f"{best.workload.passes} on {best.target.hardware}",
-        [m.method for m in shown],
+        [m.method for m, _ in shown],
         f"Times of plans. The best of the strongest method: {best.plan}, {best.method}, {duration(best.median_s)}.",
-        chart_table(COLUMNS, map(_cells, listed), ("plan", "target", "method", "95 % interval")),
+        plan_table(shown),
+        plan_bars(shown, {best.key, *answers}),
         " ".join([*map(_alone, alone), *([LEFT_OUT.format(len(shown), left_out)] if left_out else [])]),
         group=workload_label(best.workload),
         seq_len=best.workload.seq_len,
-        bars=[
-            time_bar(
-                at,
-                m,
-                size,
-                names[m.key],
-                best=m is best or (best.key in tied and m.key in tied),
-                predicted=(twin.median_s or 0.0) / size if twin else None,
-            )
-            for at, m in enumerate(shown)
-            for twin in (twins[m.key],)
-        ],
-        axis=f"time ({unit})",
-        rule=None,
     )
+
+
+def _rows(members: Sequence[Measurement]) -> list[WithTwin]:
+    """Plans, the strongest method first, without simulations that share the row of another measurement."""
+    run = indexed(members)
+    twins = {m.key: simulated_twin(run, m) for m in members}
+    drawn_beside = {twin.key for twin in twins.values() if twin}
+    rows = [(m, twins[m.key]) for m in members if m.key not in drawn_beside]
+    return sorted(rows, key=lambda row: (strength(row[0].method), row[0].median_s or 0.0))
+
+
+def plan_bars(
+    rows: Sequence[WithTwin], answers: Set[tuple[str, ...]], tall: int = 0, bound: Rule | None = None
+) -> Bars:
+    """Bars of plans in a fitting unit, with the keys of the plans that are the answer, and a bound in seconds."""
+    unit, size = unit_of(max(m.median_s or 0.0 for m, _ in rows), SECONDS)
+    names = short_labels([m for m, _ in rows])
+    bars = [
+        time_bar(
+            at,
+            m,
+            size,
+            names[m.key],
+            best=m.key in answers,
+            predicted=(twin.median_s or 0.0) / size if twin else None,
+        )
+        for at, (m, twin) in enumerate(rows)
+    ]
+    return Bars(bars, f"time ({unit})", [bound._replace(value=bound.value / size)] if bound else [], tall)
+
+
+def plan_table(rows: Sequence[WithTwin]) -> ChartTable:
+    listed = [m for row in rows for m in row if m]
+    return chart_table(COLUMNS, map(_cells, listed), ("plan", "target", "method", "95 % interval"))
 
 
 def _cells(m: Measurement) -> tuple[str, ...]:
