@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 REPEATS = 20
 LEAST_ERROR = 0.005  # below it, errors count by their squares
-SMOOTH = 0.02  # of a measurement: how much a difference between neighbouring nodes counts
+SMOOTH = 3e-3  # of a measurement: how much a difference between neighbouring nodes counts
 
 
 def hats(points: Sequence[ArrayLike], nodes: Sequence[ArrayLike]) -> csr_array:
