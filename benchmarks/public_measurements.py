@@ -96,6 +96,7 @@ RECURRENCES = {
     "chunk_kda_with_fused_gate": "kda",
     "flashkda_fwd": "kda",
     "causal_conv1d_fn": "conv1d",
+    "causal_conv1d_fn_qkv3": "conv1d_qkv",
     "chunk_gated_delta_rule": "gdn",
     "chunk_gated_delta_rule_flashinfer": "gdn",
     "chunk_gated_delta_rule_triton": "gdn",
@@ -427,23 +428,26 @@ def recurrences(wheel: zipfile.ZipFile) -> Table:
         ("target", "kernel", "library", "heads", *(f"ns_{tokens}" for tokens in SEQUENCES)),
         {
             "fields": "the time of a call over sequences x value heads x tokens; heads: sequences x value heads of"
-            " a call; conv1d: the short convolution before a recurrence, whose heads are those of queries, keys"
-            " and values",
+            " a call; conv1d, and conv1d_qkv in three calls: the short convolution before a recurrence, whose"
+            " heads are those of queries, keys and values",
             "left out": "fewer than 512 tokens; generation; Mamba-2, of which only convolutions were measured;"
-            " convolutions of KDA and of TensorRT-LLM, whose times follow neither heads nor tokens",
+            " convolutions of TensorRT-LLM and on A100, whose times are the same for all numbers of heads, and"
+            " vLLM's for KDA, the same for few and for many tokens",
         },
     )
     rows = pl.concat([newest(read(wheel, *each)) for each in RECURRENT_TABLES], how="diagonal_relaxed")
     rows = rows.filter((pl.col("phase") == "context") & (pl.col("seq_len") >= SEQUENCES[0]))
     convolved = 2 * pl.col("num_k_heads") + pl.col("num_v_heads")
     rows = rows.with_columns(
-        kernel=pl.col("kernel_source").replace_strict(RECURRENCES, default=None),
+        kernel=pl.col("kernel_source").replace_strict(RECURRENCES),
         tokens="seq_len",
     ).with_columns(
-        heads=pl.col("batch_size") * pl.when(pl.col("kernel") == "conv1d").then(convolved).otherwise("num_v_heads")
+        heads=pl.col("batch_size")
+        * pl.when(pl.col("kernel").str.starts_with("conv1d")).then(convolved).otherwise("num_v_heads")
     )
-    known = pl.col("kernel").is_not_null() & ~((pl.col("kernel") == "conv1d") & (pl.col("library") == "trtllm"))
-    rows = rows.filter(known).with_columns(ns=1e3 * pl.col("us") / pl.col("heads") / pl.col("tokens"))
+    one_width = (pl.col("kernel") == "conv1d") & ((pl.col("library") == "trtllm") | (pl.col("target") == "a100"))
+    constant = (pl.col("kernel") == "conv1d_qkv") & (pl.col("library") == "vllm")
+    rows = rows.filter(~one_width & ~constant).with_columns(ns=1e3 * pl.col("us") / pl.col("heads") / pl.col("tokens"))
     grid = {"heads": RECURRENT_HEADS, "tokens": SEQUENCES}
     add_groups(table, rows, ("target", "kernel", "library"), "ns", grid, "tokens", sign=1)
     return table
