@@ -432,7 +432,7 @@ def recurrences(wheel: zipfile.ZipFile) -> Table:
             " heads are those of queries, keys and values",
             "left out": "fewer than 512 tokens; generation; Mamba-2, of which only convolutions were measured;"
             " convolutions of TensorRT-LLM and on A100, whose times are the same for all numbers of heads, and"
-            " vLLM's for KDA, the same for few and for many tokens",
+            " vLLM's for KDA, whose times hardly depend on tokens",
         },
     )
     rows = pl.concat([newest(read(wheel, *each)) for each in RECURRENT_TABLES], how="diagonal_relaxed")
@@ -446,8 +446,8 @@ def recurrences(wheel: zipfile.ZipFile) -> Table:
         * pl.when(pl.col("kernel").str.starts_with("conv1d")).then(convolved).otherwise("num_v_heads")
     )
     one_width = (pl.col("kernel") == "conv1d") & ((pl.col("library") == "trtllm") | (pl.col("target") == "a100"))
-    constant = (pl.col("kernel") == "conv1d_qkv") & (pl.col("library") == "vllm")
-    rows = rows.filter(~one_width & ~constant).with_columns(ns=1e3 * pl.col("us") / pl.col("heads") / pl.col("tokens"))
+    unlike = (pl.col("kernel") == "conv1d_qkv") & (pl.col("library") == "vllm")
+    rows = rows.filter(~one_width & ~unlike).with_columns(ns=1e3 * pl.col("us") / pl.col("heads") / pl.col("tokens"))
     grid = {"heads": RECURRENT_HEADS, "tokens": SEQUENCES}
     add_groups(table, rows, ("target", "kernel", "library"), "ns", grid, "tokens", sign=1)
     return table
