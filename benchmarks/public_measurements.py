@@ -147,6 +147,7 @@ class Table:
             "licence": LICENCE,
             "date": date.today().isoformat(),
             "rows": len(every),
+            "between nodes": "logarithms are interpolated linearly, by the logarithms of coordinates",
             "measured with": ", ".join(sorted(self.measured_with)),
             **self.notes,
             "error": said(every),

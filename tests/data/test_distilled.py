@@ -18,7 +18,7 @@ from stripectl.util.files import data_folder
 FOLDER = data_folder("profiles") / "distilled"
 FILES = sorted(FOLDER.iterdir())
 MOST_BYTES = 300_000
-FACTS = {"table", "source", "version", "sha256", "licence", "date", "rows", "measured with", "fields", "left out"}
+FACTS = {"table", "source", "version", "sha256", "licence", "date", "rows", "between nodes", "fields", "left out"}
 TARGETS = {"a100", "h100", "h200", "b200", "b300", "gb200", "gb300", "l40s", "rtx-pro-6000"}
 MEASURED = {"exchanges": {"h100"}, "recurrences": TARGETS - {"a100"}}  # other tables: on all
 FIGURES = re.compile(r"us|(tflops|ns)_\d+")
