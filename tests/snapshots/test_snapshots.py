@@ -2,6 +2,9 @@
 shows how the output changed. Words of the help are compared without line breaks, which click's versions may move."""
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,6 @@ from stripectl.cli.app import COMMANDS
 from stripectl.cli.session import show_run
 from stripectl.reporters.markdown_report import page_markdown
 from stripectl.reporters.terminal.recommendation import recommendation_panel
-from tests.support.command import stripectl
 
 RUNS = Path(__file__).parents[2] / "examples" / "runs"
 SHORT_RUNS = ("cpu", "failed", "gpu", "meshes", "tpu", "traced", "tuning")  # a person reads their tables in a diff
@@ -26,7 +28,9 @@ def same_words(obtained: Path, expected: Path) -> None:
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help(command: str, file_regression) -> None:
-    file_regression.check(stripectl(*command.split(), "--help").stdout, check_fn=same_words)
+    asked = [sys.executable, "-m", "stripectl", *command.split(), "--help"]
+    shown = subprocess.run(asked, capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "80"})
+    file_regression.check(shown.stdout, check_fn=same_words)
 
 
 @pytest.mark.parametrize("name", SHORT_RUNS)
