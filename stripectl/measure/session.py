@@ -100,7 +100,7 @@ def block_programs(
         return [rectangle._replace(low=low, high=high)]
 
     def forward(low: jax.Array, high: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-        q, k, v, *state = arrays
+        (q, k, v), state = arrays[:3], arrays[3:]
         return module.forward(q, k, v, state, bands(low, high), tile, *rates)
 
     def backward(low: jax.Array, high: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
