@@ -1,0 +1,32 @@
+"""The programs of blocks whose times give the costs of tiles, without timing them."""
+
+import jax
+import numpy as np
+import pytest
+
+from stripectl.core.layout import Tile
+from stripectl.core.workload import Workload
+from stripectl.measure.session import block_programs
+from stripectl.simulate.calibration import BlockShape, CalibrationBlock
+
+ROWS = 64
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+def test_both_passes_of_a_block_run(attention: str) -> None:
+    kernel = {"softmax": "xla", "linear": "chunked"}[attention]
+    workload = Workload(
+        seq_len=ROWS,
+        heads=2,
+        kv_heads=2 if attention == "linear" else 1,
+        head_dim=16,
+        dtype="float32",
+        mask="causal",
+        attention=attention,
+    )
+    shape = BlockShape.of(workload, kernel, "cpu")
+    programs = block_programs(kernel, Tile(32, 32), CalibrationBlock(ROWS, "causal"), shape)
+    assert list(programs) == ["forward", "backward"]
+    for function, *inputs in programs.values():
+        for array in jax.tree.leaves(function(*inputs)):
+            assert np.isfinite(np.asarray(array)).all()
