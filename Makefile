@@ -24,7 +24,7 @@ empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-slow test-all coverage check-gpu faults check-frameworks lint docs example-runs snapshots fuzz wheel sdist clean
+.PHONY: help bench setup test test-slow test-all coverage check-gpu faults check-frameworks lint docs example-runs snapshots fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -33,6 +33,8 @@ FORCE:
 
 bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and its report
 	$(BIN)/stripectl bench --seqlen 256k
+
+setup: $(VENV)/dev    ## the environment of contributors, in .venv, without tests
 
 test: $(VENV)/dev     ## the quick tests, in about 5 minutes on two cores
 	$(BIN)/python -m pytest $(QUICK)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.errors import BadInput
 from stripectl.util.several import Several, split_commas
 
+MAX_SEQ_LEN = 2**30  # positions are 32-bit integers, and sums of two must not overflow
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.core.config_json import config_name, is_config, read_config
+from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
     ATTENTIONS,
     CONSTANT,
@@ -25,7 +26,6 @@ from stripectl.util.files import load_profile, profile_names, unknown_name
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
 STEP_FIELDS = (*MODEL_SIZES, "other_parameters")  # of a workload; attention alone does not depend on them
-MAX_SEQ_LEN = 2**30  # positions are 32-bit integers, and sums of two must not overflow
 MAX_HEADS = 2**16  # each has its own decay
 
 

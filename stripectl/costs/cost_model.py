@@ -144,18 +144,21 @@ class CostModel:
         return self.collective_spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
 
     def received_bytes_per_s(self, opcode: str, axes: Mapping[str, int]) -> float:
-        """Bytes/s at which a device receives the data of an all-gather, a reduce-scatter or an all-reduce over axes.
+        """Bytes/s at which a device receives the data of a collective over axes.
 
         Between slices of a torus, every device exchanges its part with its peers in the other slices through its own
         network, and the parts then travel round the links of each slice: network and links are busy in turn, each with
         the bytes that cross it. Between nodes of GPUs as many rings run at once as a node has devices on the axes, each
         through another device's network (NVIDIA/nccl issue 601), up to the rate of the links within the node.
+        In a permutation or an exchange, a device sends all its data through its own network.
         """
         devices = math.prod(axes.values())
         near = math.prod(self.devices_per_slice(axis, size) for axis, size in axes.items())
         if near == devices:
             return self._received_in_slice(opcode, axes)
         network = min(self.slowest_hop(axis, size, network=True) for axis, size in axes.items())
+        if opcode in ("collective-permute", "all-to-all"):
+            return network
         if not self.torus:
             return min(self.link_bytes_per_s_one_way, network * near)
         # Of an array of one byte, a device receives its part from each other slice, then the rest from its own slice.
@@ -170,8 +173,7 @@ class CostModel:
         if found and found.gather_ways and opcode != "all-reduce" and not summed:
             return found.gather_ways * link
         near = [(axis, size) for axis, size in axes.items() if self.devices_per_slice(axis, size) > 1]
-        slowest = min((self.slowest_hop(*each) for each in near), default=link)
-        directions = min((self.ring_directions(*each) for each in near), default=1)
+        slowest, directions = (min(of(*each) for each in near) for of in (self.slowest_hop, self.ring_directions))
         per_s = found.ways * link if found else slowest * directions
         if found and opcode == "all-gather":  # by an all-reduce, for which zeros are written first
             return 1 / (2 / per_s + 1 / self.fill_bytes_per_s)

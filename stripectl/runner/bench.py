@@ -18,13 +18,7 @@ from stripectl.results.backend import Backend, Event, Final, Tell, finals, ignor
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one
-from stripectl.runner.cases import (
-    already_measured,
-    bench_cases,
-    compiling,
-    nothing_left,
-    one_device,
-)
+from stripectl.runner.cases import already_measured, bench_cases, compiling, nothing_left, one_device
 from stripectl.runner.effort import bench_methods, unused_effort
 from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.refinement import run_search

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 Options = TypeVar("Options")
 Result = TypeVar("Result")
 MAY_BE_EMPTY = ("plan", "mesh", "xla_flag")  # options that the command line repeats, perhaps never
-PLACES = ("output", "resume", "progress")  # arguments that a run does not record
+ONLY_OF_CALLS = ("output", "resume", "progress")  # arguments that a run does not record
 
 
 def keywords_of(
@@ -43,7 +43,7 @@ def keywords_of(
             signature.bind(*args, **given)  # its error speaks of arguments, not of a class
             shown = {key: str(value) if isinstance(value, Plan) else value for key, value in told.items()}
             arguments = ", ".join(
-                f"{key}={value!r}" for key, value in shown.items() if value is not None and key not in PLACES
+                f"{key}={value!r}" for key, value in shown.items() if value is not None and key not in ONLY_OF_CALLS
             )
             return function(options(*args, **given), f"{name}({arguments})")
 

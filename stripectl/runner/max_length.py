@@ -14,8 +14,7 @@ from functools import partial
 from stripectl.core.kernel import MIN_TILE_ROWS, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
-from stripectl.core.lengths import format_length
-from stripectl.core.model_config import MAX_SEQ_LEN
+from stripectl.core.lengths import MAX_SEQ_LEN, format_length
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.workload import Workload

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from stripectl.core.model_config import MAX_SEQ_LEN
+from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload

@@ -22,6 +22,7 @@ from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import SlowestHop
 from stripectl.simulate.collective_times import all_to_all_time
 from stripectl.simulate.simulation import simulate
+from stripectl.simulate.step_work import StepTransfer, seconds_sent
 from tests.support.plans import reference_plan
 
 WORK = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward")
@@ -235,6 +236,17 @@ def test_an_exchange_over_slices_is_limited_by_the_busier_of_links_and_network()
     assert network
     costs = datasheet_cost_model(v6e, WORK, TILE, wired("2*v6e:2x4", "ulysses=16"))
     assert all_to_all_time(costs, "ulysses", 16, 10**9).busy_s == pytest.approx(8 * 10**9 / network)
+
+
+@pytest.mark.parametrize("target", ["2*v6e:2x4", "2*h100:8"])
+@pytest.mark.parametrize("opcode", ["collective-permute", "all-to-all"])
+def test_a_permutation_over_slices_sends_through_the_network_of_each_device(target: str, opcode: str) -> None:
+    hardware = parse_target(target).hardware
+    costs = datasheet_cost_model(hardware, WORK, TILE, wired(target, "ring=16"))
+    sent = StepTransfer(opcode, ("ring",), 10**9, times=3)
+    seconds = seconds_sent(sent, reference_plan(f"ring/striped@ring=16,tile={TILE}"), costs)
+    network = hardware.figure("network_bytes_per_s_one_way")
+    assert network and seconds == pytest.approx(3 * 10**9 / network, rel=1e-3), "latency is small"
 
 
 def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:

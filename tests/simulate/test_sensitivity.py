@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stripectl.core.model_config import MAX_SEQ_LEN
+from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import PARTS, CostModel, TileCost
