@@ -75,7 +75,7 @@ class PartialAttend(Attend, Protocol):
         ...
 
     def merge(self, state: Array, partial: Array) -> Array:
-        """Merge into the state a partial result for other keys."""
+        """Merge a partial result for other keys into the state."""
         ...
 
     def maximum(self, state: Array) -> Array:

@@ -110,7 +110,7 @@ class JaxLinearAttend(JaxAttend):
 
 
 def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps: jax.Array, me: Index, by: int) -> jax.Array:
-    """Apply to zero the stacked maps of all shards before `me`, or after it with by=-1."""
+    """Apply the stacked maps of all shards before `me`, or after it with by=-1, to a state of zeros."""
     shards = maps.shape[0]
     maps, place = (maps, me) if by == 1 else (maps[::-1], shards - 1 - me)
 

@@ -159,7 +159,7 @@ def _latency(m: Measurement) -> dict[str, float]:
 
 
 def timed_by_name(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
-    """Look up the measurements that have a time, by name."""
+    """Index the measurements that have a time by name."""
     found = list({m.key: m for m in measurements if m.status == "ok" and m.median_s}.values())
     names = distinct_names(("", benchmark_name(m)) for m in found)
     return {name: m for (_, name), m in zip(names, found, strict=True)}

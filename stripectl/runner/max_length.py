@@ -89,7 +89,7 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
 
 
 def search_max_length(case: Case, attempt: Attempt) -> Measurement:
-    """Search the longest sequence that fits; refuse the case where not even the shortest fits.
+    """Search for the longest sequence that fits; refuse the case where not even the shortest fits.
 
     `compiled_program.longest` holds the step, the length one step further, and why that is refused; where the
     compiler fails at a length, the search ends there with the longest length known to fit.

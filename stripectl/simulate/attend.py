@@ -208,7 +208,7 @@ class SimulatedAttend:
         return map_leaves(lambda leaf: leaf.at(end), into)
 
     def _states(self, passes: str, k: TimedArray, inputs: Sequence[TimedArray], share: float = 1.0) -> TimedArray:
-        """Sum the chunks of a shard up to states."""
+        """Sum the chunks of a shard to its states."""
         end = self._chunks(passes, k, inputs, share, whole=1)
         return self._state_of(k, end)
 

@@ -221,8 +221,8 @@ def mesh_hardware(mesh: Mesh | AbstractMesh | None) -> Hardware:
 def workload_of_arrays(
     q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, parts: Sequence[int], packed: bool, **kept: Any
 ) -> Workload:
-    """Describe as a workload the arrays that are shards over `parts` of batch, positions and heads; `kept` are fields
-    as given.
+    """Make the workload of arrays that are shards over `parts` of batch, positions and heads; `kept` are fields as
+    given.
 
     Raises:
         BadInput: a field is unknown, or does not fit the others.
