@@ -28,11 +28,13 @@ def with_kind(m: Measurement) -> Measurement:
 
 
 def rewrite(path: Path) -> str:
-    """Write a run in the newest schema; how many of its reasons have a kind, in words."""
-    content, known = json.loads(gzip.decompress(path.read_bytes())), Run.load(path).measurements
+    """Write a run in the newest schema, unless it has it; how many of its reasons have a kind, in words."""
+    held = gzip.decompress(path.read_bytes())
+    content, known = json.loads(held), Run.load(path).measurements
     made = [with_kind(m) for m in known]
     content |= {"schema": f"{SCHEMA}{VERSION}", "measurements": [m.to_json() for m in made]}
-    path.write_bytes(gzip.compress(json.dumps(content, indent=1).encode(), mtime=0))
+    if (text := json.dumps(content, indent=1).encode()) != held:  # Pythons and zlibs pack the same text differently
+        path.write_bytes(gzip.compress(text, mtime=0))
     reasons = [m.reason for m in made if m.reason]
     unknown = sum(why.kind == ReasonKind.UNKNOWN for why in reasons)
     return f"{path.name}: {len(reasons)} reasons, {unknown} of them of kind unknown"
