@@ -8,6 +8,7 @@ import numpy as np
 
 from stripectl.core.layout import Tile
 from stripectl.core.mask_tiles import TileCount
+from stripectl.costs.node_collectives import NodeCollectives, TimedCollective
 from stripectl.hardware.links import Hops
 from stripectl.hardware.spread import Spread
 from stripectl.results.cost_source import FROM_DATASHEET, CostSource
@@ -81,6 +82,7 @@ class CostModel:
     torus: bool = False  # devices that are not neighbours send through the devices between them
     collective_latency_s: float = 0.0  # of a collective over an axis, before its first byte moves
     collective_spreads: Mapping[frozenset[str], Spread] = field(default_factory=dict)
+    node: NodeCollectives | None = None  # measured times, in place of rates of links in a node of GPUs
     memory_bytes_per_s: float = math.inf  # of reads and writes outside of tiles: copies, merges, conversions
     fill_bytes_per_s: float = math.inf  # of an array that is filled with one value
 
@@ -110,6 +112,7 @@ class CostModel:
             hop_latency_s=self.hop_latency_s / latency,
             collective_latency_s=self.collective_latency_s / latency,
             link_bytes_per_s_one_way=self.link_bytes_per_s_one_way * rate,
+            node=self.node.faster(rate, latency) if self.node else None,
             memory_bytes_per_s=self.memory_bytes_per_s * (2 if part == "memory" else 1),
             hops={
                 axis: hop._replace(bytes_per_s=hop.bytes_per_s * rate, latency_s=hop.latency_s / latency)
@@ -125,10 +128,11 @@ class CostModel:
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes/s, latency in seconds) of the hops along an axis, by the place that they leave."""
-        both = self._hops_of(axis, size)
+        both = self.hops_of(axis, size)
         return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
 
-    def _hops_of(self, axis: str, size: int) -> Hops:
+    def hops_of(self, axis: str, size: int) -> Hops:
+        """The hops of an axis."""
         if axis in self.hops:
             return self.hops[axis]
         shape = (2, size)
@@ -137,11 +141,18 @@ class CostModel:
 
     def devices_per_slice(self, axis: str, size: int) -> int:
         """The number of an axis' devices in a slice, or a node of GPUs, which links join without the network."""
-        return size // max(1, int(self._hops_of(axis, size).network[0].sum()))
+        return size // max(1, int(self.hops_of(axis, size).network[0].sum()))
 
     def collective_spread(self, axes: Mapping[str, int]) -> Spread | None:
         """The spread of a collective over axes on the links of a slice, where it is known."""
         return self.collective_spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
+
+    def measured_collective(self, opcode: str, axes: Mapping[str, int], nbytes: float) -> TimedCollective | None:
+        """The measured time of a collective over axes in a node; None where nobody measured it, or it leaves a node.
+        `nbytes` as in `node_collectives`."""
+        if not self.node or any(self.devices_per_slice(axis, size) < size for axis, size in axes.items()):
+            return None
+        return self.node.collective(opcode, math.prod(axes.values()), nbytes)
 
     def received_bytes_per_s(self, opcode: str, axes: Mapping[str, int]) -> float:
         """Bytes/s at which a device receives the data of a collective over axes.
@@ -181,7 +192,7 @@ class CostModel:
 
     def slowest_hop(self, axis: str, size: int, network: bool = False) -> float:
         """Bytes/s of the slowest hop of an axis within a slice, or between slices; no limit where it has none."""
-        hops = self._hops_of(axis, size)
+        hops = self.hops_of(axis, size)
         return float(hops.bytes_per_s[0][hops.network[0] == network].min(initial=math.inf))
 
     def ring_directions(self, axis: str, size: int) -> int:

@@ -9,6 +9,7 @@ from stripectl.core.layout import Tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel, TileCost
 from stripectl.costs.gated_costs import chunk_work, chunk_work_in_stages, gated_chunk_costs
+from stripectl.costs.node_collectives import LARGE_HOP, SOURCE, node_collectives
 from stripectl.costs.padding import ACCUMULATOR_BYTES
 from stripectl.errors import BadInput
 from stripectl.hardware.links import Hops
@@ -61,12 +62,18 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
     (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
     latency, hops = hardware.figure("hop_latency_s"), placement.hop_costs if placement else {}
     across = placement is not None and any(crossed.network.any() for crossed in placement.forward.values())
-    unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
+    node = node_collectives(hardware)
+    hop, sources = HopCost(latency_s=latency, bytes_per_s_one_way=link), {LINK: hardware.sources[LINK]}
+    if node:
+        large = node.hop(LARGE_HOP)
+        hop = HopCost(latency_s=large.latency_s, bytes_per_s_one_way=LARGE_HOP / large.busy_s)
+        sources["collectives"] = SOURCE
+    unknown = ["hop latency (not published)"] * (not hop.latency_s) + ["network latency (not published)"] * across
     known, slower = machine.cost_source, {axis: slowest_hop(hop, link, latency or 0.0) for axis, hop in hops.items()}
     source = replace(
         known,
-        hop=HopCost(latency_s=latency, bytes_per_s_one_way=link),
-        sources={**(known.sources or {}), LINK: hardware.sources[LINK]},
+        hop=hop,
+        sources={**(known.sources or {}), **sources},
         left_out="; ".join(filter(None, [known.left_out, *unknown])),
         slower_hops={axis: hop for axis, hop in slower.items() if hop} or None,
     )
@@ -78,6 +85,7 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         machine,
         hop_latency_s=latency or 0.0,
         link_bytes_per_s_one_way=link,
+        node=node,
         torus=bool(hardware.torus_dims),
         memory_bytes_per_s=memory,
         fill_bytes_per_s=hardware.figure("fill_bytes_per_s") or memory,

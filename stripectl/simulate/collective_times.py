@@ -19,6 +19,8 @@ class CollectiveTime(NamedTuple):
 
 def gather_time(machine: CostModel, opcode: str, axis: str, size: int, nbytes: int) -> CollectiveTime:
     """The time of a ring all-gather or reduce-scatter of blocks, which may use both directions."""
+    if timed := machine.measured_collective(opcode, {axis: size}, size * nbytes):
+        return CollectiveTime(*timed, 2)
     _, latency_s = machine.hop(axis, size, 1)
     per_s, ways = machine.received_bytes_per_s(opcode, {axis: size}), machine.ring_directions(axis, size)
     far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil((size - 1) / ways) * latency_s.max()
@@ -28,6 +30,8 @@ def gather_time(machine: CostModel, opcode: str, axis: str, size: int, nbytes: i
 def all_to_all_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:
     """The time of an exchange of parts of `nbytes`; parts within a slice or a node and parts between them travel in
     parallel. On a torus every part takes the shorter direction round its ring."""
+    if timed := machine.measured_collective("all-to-all", {axis: size}, size * nbytes):
+        return CollectiveTime(*timed, 2)
     _, latency_s = machine.hop(axis, size, 1)
     near, spread = machine.devices_per_slice(axis, size), machine.collective_spread({axis: size})
     far = [min(places, near - places) for places in range(1, near)]
@@ -41,6 +45,8 @@ def all_to_all_time(machine: CostModel, axis: str, size: int, nbytes: int) -> Co
 def all_reduce_time(machine: CostModel, axis: str, size: int, nbytes: int) -> CollectiveTime:
     """The time by a ring of parts (2 (N-1) hops), or by exchanges of whole arrays with devices 1, 2, 4 ... places away,
     whichever is faster."""
+    if timed := machine.measured_collective("all-reduce", {axis: size}, nbytes):
+        return CollectiveTime(*timed, 2)
     rates, latencies = machine.hop(axis, size, 1)
     rate, latency_s, ways = rates.min(), latencies.max(), machine.ring_directions(axis, size)
     per_s = machine.received_bytes_per_s("all-reduce", {axis: size})

@@ -24,12 +24,13 @@ from stripectl.simulate.memory import Allocation, TimedArray, map_leaves
 
 
 class Path(NamedTuple):
-    """How shifted data reaches each device: its source, its direction, and its cost."""
+    """How shifted data reaches each device: its source, its direction, its cost, and whether it leaves a node."""
 
     source: np.ndarray
     step: int
     seconds_a_byte: np.ndarray
     latency_s: np.ndarray
+    network: np.ndarray
 
 
 class SimulatedComm(DeviceClocks):
@@ -182,21 +183,28 @@ class SimulatedComm(DeviceClocks):
             source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
             size, at = self.size(axis), self.index(axis)[source]
             places, step = (by, 1) if 2 * by <= size else (size - by, -1)
-            rates, latencies = self.machine.hop(axis, size, step)
+            hops, back = self.machine.hops_of(axis, size), int(step < 0)
+            rates, latencies, network = hops.bytes_per_s[back], hops.latency_s[back], hops.network[back]
             way = (at + step * np.arange(places)[:, None]) % size
             per_s, latency_s = rates[way].min(0), latencies[way].max(0)
             if self.machine.torus:
                 per_s, latency_s = per_s / places, latencies[way].sum(0)
-            self._paths[axis, by] = Path(source, step, 1 / per_s, latency_s)
+            self._paths[axis, by] = Path(source, step, 1 / per_s, latency_s, network[way].any(0))
         return self._paths[axis, by]
 
     def _hop(self, leaf: TimedArray, axis: str, by: int, sends: np.ndarray) -> np.ndarray:
         """When each device has received the data that was sent from `by` places back."""
-        source, step, seconds_a_byte, latency_s = self._path(axis, by % self.size(axis))
+        source, step, seconds_a_byte, latency_s, network = self._path(axis, by % self.size(axis))
+        busy_s = leaf.nbytes * seconds_a_byte
+        if self.machine.node:
+            timed = self.machine.node.hop(leaf.nbytes)
+            busy_s, latency_s = (
+                np.where(network, own, known) for own, known in zip((busy_s, latency_s), timed, strict=True)
+            )
         free = self._free(axis, step)
         issued = np.maximum(np.maximum(self.now, leaf.ready)[:, source], self.now)
         start = np.maximum(issued, free[:, source])
-        sent = start + leaf.nbytes * seconds_a_byte
+        sent = start + busy_s
         arrived, all_send = sent + latency_s, sends.all()
         if all_send:
             free[:, source] = sent

@@ -164,6 +164,11 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
 def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
     """Seconds of a collective over the devices of its axes, at the rate of `CostModel.received_bytes_per_s`."""
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
+    if machine.node and sent.opcode != "collective-permute":
+        devices, both_ways = math.prod(axes.values()), 2 if sent.opcode == "all-reduce" else 1
+        array = sent.nbytes / both_ways / (1 - 1 / devices)
+        if timed := machine.measured_collective(sent.opcode, axes, array):
+            return sent.times * sum(timed)
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
     rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
     crossed = sent.nbytes * (sent.links if machine.torus else 1.0)
