@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.compile.compiler import CompilerPool
-from stripectl.compile.cost_model import compiled_cost_model, with_program_schedule
+from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import entries_of, shapes_of
-from stripectl.costs.cost_tables import read_transfer, shipped_costs, table_cost_model
 from stripectl.costs.default_tiles import with_tile
+from stripectl.costs.shape import shapes_of
+from stripectl.costs.sources.small_programs import entries_of
+from stripectl.costs.sources.table import read_transfer
+from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.simulate.simulation import simulate
@@ -56,8 +58,8 @@ def row(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> 
     report = compilers.report(work, plan, target, {})
     if report.refused is not None:
         return with_times({**asked, "refused": " ".join(report.refused.split())[:200]})
-    wired, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
-    machine = compiled_cost_model(target.hardware, work, plan, report.program, wired, known)
+    wired = place_mesh(target, plan.mesh or ())
+    machine = compiled_cost_model(target.hardware, work, plan, report.program, wired)
     shapes = shapes_of(work, plan)
     entries = {
         passes: entries_of(report.program, shape, target.hardware).get(passes) for passes, shape in shapes.items()
@@ -79,13 +81,11 @@ def row(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> 
 def with_times(row: dict[str, Any]) -> dict[str, Any]:
     """The row with the seconds of either method."""
     target, plan, work = parse_target(row["target"]), parse_plan(row["plan"]), Workload.from_json(row["workload"])
-    known = shipped_costs(target.hardware, work, plan)
-    assert known
-    machine = table_cost_model(target.hardware, work, plan, known, place_mesh(target, plan.mesh or ()))
+    machine = cost_model(target.hardware, work, plan, place_mesh(target, plan.mesh or ()))
     times = {"simulated_s": simulate(work, plan, machine).seconds}
     if "refused" not in row:
         exposed = {read_transfer(text): share for text, share in row["exposed"].items()}
-        times["compiled_s"] = simulate(work, plan, with_program_schedule(machine, exposed)).seconds
+        times["compiled_s"] = simulate(work, plan, machine.with_schedule(exposed)).seconds
     asked = ("target", "plan", "workload")
     return {key: row[key] for key in asked} | times | {key: row[key] for key in row if key not in (*asked, *times)}
 

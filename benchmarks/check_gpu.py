@@ -266,8 +266,8 @@ def library_passes(pair: Pair) -> tuple[Any, Any]:
 
 def tile_costs(sizes: Sizes) -> Iterator[dict[str, Any]]:
     """Blocks of the xla kernel by tile, as a bench times them to simulate from."""
+    from stripectl.costs.sources.timed_tiles import BANDS
     from stripectl.measure.session import Session
-    from stripectl.simulate.calibration import BANDS
 
     session = Session()
     for side in sizes.tiles:

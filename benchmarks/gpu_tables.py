@@ -23,9 +23,9 @@ from scipy.optimize import nnls
 
 from stripectl.analysis.accuracy.attention import PublishedTime, attention_rows, calls
 from stripectl.core.layout import Tile
-from stripectl.costs.cost_model import TileCost
+from stripectl.costs.sources.timed_tiles import CalibrationBlock, block_tile_count, fit_tiles
 from stripectl.hardware.profile import Hardware, named_by_device
-from stripectl.simulate.calibration import CalibrationBlock, block_tile_count, fit_tiles
+from stripectl.results.tile_cost import TileCost
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
 MEASURED = Path(__file__).parent / "gpu"

@@ -7,8 +7,8 @@
     python benchmarks/kernel_tables.py --tokamax tpu7x  # its kernel, with Python 3.12 or newer; all else stays
 
 An entry of the same compiler stays as it is; of another compiler, all entries are made again.
-Each entry is a small program of one device (`stripectl.costs.cost_entries.canonical_program`). What schedules leave
-exposed is read from the plans that `benchmarks/agreement.py` recorded.
+Each entry is a small program of one device (`stripectl.costs.sources.small_programs.canonical_program`). What schedules
+leave exposed is read from the plans that `benchmarks/agreement.py` recorded.
 """
 
 import json
@@ -20,14 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from stripectl.compile.compiler import CompilerPool
+from stripectl.compile.compiler import CompilerPool, SmallProgram
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.layout import parse_tile
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.plan import parse_plan
-from stripectl.costs.cost_entries import CostEntry, CostKey, Heads
-from stripectl.costs.cost_tables import PASSES, PassCosts, read_entry
-from stripectl.costs.waves import Wave
+from stripectl.costs.shape import Heads, TileShape
+from stripectl.costs.sources.small_programs import TileCycles
+from stripectl.costs.sources.table import PASSES
 from stripectl.hardware.profile import Hardware
 from stripectl.util.files import load_yaml
 
@@ -85,7 +85,7 @@ def main(names: list[str], part: str) -> None:
     with CompilerPool(lambda *_: None) as compilers:
         for name in names:
             hardware = Hardware.load(name)
-            PARTS[part](name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware))
+            PARTS[part](name, lambda shape, hardware=hardware: compilers.small_program(shape, hardware))
 
 
 HOPS = "collective-permute"
@@ -124,7 +124,7 @@ def common(layouts: list[dict[str, float]]) -> dict[str, float]:
     return {key: min(each[key] for each in layouts) for key in sorted(keys)}
 
 
-Costs = Callable[[CostKey], PassCosts | None]
+Costs = Callable[[TileShape], SmallProgram | None]
 
 
 def tabulate(name: str, costs: Costs) -> None:
@@ -154,8 +154,8 @@ def add_tiles(name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str]
     for sizes in heads:
         rows = list[str]()
         for text in dict.fromkeys([*tiles, *known.get(sizes, {})]):
-            shape = CostKey(kernel, "bfloat16", Heads.read(sizes), parse_tile(text))
-            by_pass = known.get(sizes, {}).get(text) or entries_by_pass(costs(shape))
+            shape = TileShape(kernel, "bfloat16", Heads.read(sizes), parse_tile(text))
+            by_pass = known.get(sizes, {}).get(text) or cycles_by_pass(costs(shape))
             if not by_pass:
                 print(f"{name} {kernel} {sizes} {text}: not compiled", file=sys.stderr)
                 continue
@@ -169,7 +169,7 @@ def add_tiles(name: str, kernel: str, tiles: Sequence[str], heads: Sequence[str]
         path.write_text(content.replace("kernels:\n", f"kernels:\n{section}", 1))
 
 
-def known_entries(name: str, kernel: str) -> dict[str, dict[str, dict[str, CostEntry | Wave]]]:
+def known_entries(name: str, kernel: str) -> dict[str, dict[str, dict[str, TileCycles]]]:
     """The entries of a kernel in the table of a machine by heads, tile and pass, if this compiler made them."""
     table = load_yaml(FOLDER / f"{name}.yaml", "kernel table")
     made_by = (table.get("compilers") or {}).get(kernel) or table["compiler"]
@@ -178,14 +178,14 @@ def known_entries(name: str, kernel: str) -> dict[str, dict[str, dict[str, CostE
     by_heads = (table["kernels"] or {}).get(kernel, {}).get("bfloat16", {})
     return {
         str(sizes): {
-            text: {passes: read_entry(each) for passes, each in by_pass.items()} for text, by_pass in of.items()
+            text: {passes: TileCycles(**each) for passes, each in by_pass.items()} for text, by_pass in of.items()
         }
         for sizes, of in by_heads.items()
     }
 
 
-def entries_by_pass(known: PassCosts | None) -> Mapping[str, CostEntry | Wave]:
-    return known.by_pass if known else {}
+def cycles_by_pass(known: SmallProgram | None) -> Mapping[str, TileCycles]:
+    return known.cycles if known else {}
 
 
 def tabulate_chunks(name: str, costs: Costs, kernels: Sequence[str] = tuple(CHUNKS)) -> None:
@@ -201,11 +201,11 @@ def tabulate_chunks(name: str, costs: Costs, kernels: Sequence[str] = tuple(CHUN
         for heads in sizes:
             lines.append(f'      "{heads}":')
             for text in CHUNKS[kernel]:
-                known = costs(CostKey(kernel, "bfloat16", Heads.read(heads), parse_tile(text), recurrence))
-                if known is None or len(known.by_pass) < len(PASSES):
+                known = costs(TileShape(kernel, "bfloat16", Heads.read(heads), parse_tile(text), recurrence))
+                if known is None or len(known.cycles) < len(PASSES):
                     sys.exit(f"{name} {kernel} {recurrence} {heads} {text}: not compiled")
                 lines.append(f'        "{text}":')
-                lines += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
+                lines += [f"          {passes}: {written(entry)}" for passes, entry in known.cycles.items()]
                 print(name, recurrence, heads, text, flush=True)
     path.write_text("\n".join([before.rstrip(), *lines, mark]) + after)
 
@@ -237,8 +237,7 @@ def schedule_lines(name: str, left: Schedule) -> list[str]:
     return lines
 
 
-def written(entry: CostEntry | Wave) -> str:
-    assert isinstance(entry, CostEntry)
+def written(entry: TileCycles) -> str:
     return "{" + ", ".join(f"{name}: {cycles:.0f}" for name, cycles in entry._asdict().items() if cycles) + "}"
 
 

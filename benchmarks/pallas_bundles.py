@@ -5,10 +5,11 @@
 
 Python 3.12 or newer with tokamax is needed for all kernels.
 
-Each tile is compiled as one small program (`costs.cost_entries`), and needs no TPU. `pairs` are pairs of shards of
-16k rows: `earlier` without a mask, `self` causal, `later` striped attention's pair whose diagonal lies below the main
-one; by the scores that are kept. The ends of rows count, and waiting is left out. `units` are the cycles that each unit
-of the core needs for a whole tile, and `matmuls` the cycles of its products at the peak rate of the matrix units.
+Each tile is compiled as one small program (`costs.sources.small_programs`), and needs no TPU. `pairs` are pairs of
+shards of 16k rows: `earlier` without a mask, `self` causal, `later` striped attention's pair whose diagonal lies below
+the main one; by the scores that are kept. The ends of rows count, and waiting is left out. `units` are the cycles that
+each unit of the core needs for a whole tile, and `matmuls` the cycles of its products at the peak rate of the matrix
+units.
 """
 
 import json
@@ -24,16 +25,9 @@ from stripectl.compile.report import CompilerReport
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock, parse_tile
 from stripectl.core.mask_tiles import count_pairs
-from stripectl.costs.cost_entries import (
-    CANONICAL,
-    CostEntry,
-    CostKey,
-    Heads,
-    canonical_program,
-    entries_of,
-    masks_of,
-)
-from stripectl.costs.cost_tables import PASSES
+from stripectl.costs.shape import Heads, TileShape
+from stripectl.costs.sources.small_programs import CANONICAL, TileCycles, canonical_program, entries_of, masks_of
+from stripectl.costs.sources.table import PASSES
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target
@@ -51,7 +45,7 @@ ROWS, SCORES = 2**14, 2**20
 PAIRS = {"earlier": UNBOUNDED, "self": 0, "later": -1}  # and the last diagonal that is kept
 
 
-def measured(compilers: CompilerPool, hardware: Hardware, key: CostKey) -> Iterator[dict[str, Any]]:
+def measured(compilers: CompilerPool, hardware: Hardware, key: TileShape) -> Iterator[dict[str, Any]]:
     """A row for each pass of a tile. Where the passes do not compile together, a row with the reason, and the forward
     pass alone."""
     own = {"machine": hardware.name, "head_dim": key.head_dim, "kernel": key.kernel, "tile": str(key.tile)}
@@ -71,12 +65,11 @@ def measured(compilers: CompilerPool, hardware: Hardware, key: CostKey) -> Itera
         yield own | {"refused": refused[:80]}
 
 
-def rows_of(reports: Sequence[CompilerReport], hardware: Hardware, key: CostKey) -> Iterator[dict[str, Any]]:
+def rows_of(reports: Sequence[CompilerReport], hardware: Hardware, key: TileShape) -> Iterator[dict[str, Any]]:
     """What the compiler says of each pass."""
     bundles = tuple(each for report in reports for each in report.program.bundles or ())
     matmul = SCORES * 2 * key.head_dim / (hardware.flops_per_s("bfloat16") or 1) * (hardware.figure("clock_hz") or 1)
     for passes, entry in entries_of(replace(reports[0].program, bundles=bundles), key, hardware).items():
-        assert isinstance(entry, CostEntry)
         parts = kernels[key.kernel].bundles[passes]
         units = [each for each in bundles for part in parts if part.name in each.name and each.units]
         yield {
@@ -94,7 +87,7 @@ def units_of(found: Sequence[KernelBundles], share: float) -> dict[str, int]:
     return {unit: round(cycles / share) for unit, cycles in found[0].units.items()}
 
 
-def cycles_of(entry: CostEntry, key: CostKey, high: int) -> float:
+def cycles_of(entry: TileCycles, key: TileShape, high: int) -> float:
     """Cycles of the kept scores of a pair of shards, per 1024x1024 of them."""
     kernel, band = kernels[key.kernel], MaskBlock(0, 0, ROWS, ROWS, -UNBOUNDED, high)
     tiles = kernel.count_tiles([band], key.tile)
@@ -145,7 +138,7 @@ def main(machines: Sequence[str]) -> None:
             rows = [row for row in rows if (row["machine"], row["head_dim"]) != (machine, head_dim)]
             for kernel, tiles in TILES.items():
                 for tile in map(parse_tile, tiles):
-                    key = CostKey(kernel, "bfloat16", Heads(head_dim, head_dim), tile)
+                    key = TileShape(kernel, "bfloat16", Heads(head_dim, head_dim), tile)
                     for row in measured(compilers, Hardware.load(machine), key):
                         rows.append(row)
                         print(json.dumps(row), flush=True)

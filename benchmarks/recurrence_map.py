@@ -15,16 +15,16 @@ import argparse
 from dataclasses import replace
 from typing import NamedTuple
 
-from stripectl.core.kernel import kernels
 from stripectl.core.lengths import format_length
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import CostModel, TileCost
-from stripectl.costs.cost_tables import shipped_costs, table_cost_model
-from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
+from stripectl.results.cost_source import CostOrigin
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import duration
 
@@ -73,11 +73,9 @@ class Assumed(NamedTuple):
 
 
 def machine_of(target: Target, work: Workload, plan: Plan, assumed: Assumed) -> CostModel:
-    assert plan.tile
-    placement, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
-    if known:
-        return table_cost_model(target.hardware, work, plan, known, placement)
-    machine = datasheet_cost_model(target.hardware, work, plan.tile, placement, kernel=kernels[plan.kernel])
+    machine = cost_model(target.hardware, work, plan, place_mesh(target, plan.mesh or ()))
+    if machine.cost_source.source != CostOrigin.DATASHEET:
+        return machine
     both = (scaled(cost, assumed.slower) for cost in (machine.forward, machine.backward))
     machine = replace(machine, **dict(zip(("forward", "backward"), both, strict=True)))
     if target.hardware.figure("hop_latency_s") or not assumed.latency_s:

@@ -16,7 +16,8 @@ from stripectl.core.bounds import ring_work
 from stripectl.core.layout import MASKS, Tile, layouts
 from stripectl.core.plan import parse_plan, schemes
 from stripectl.core.workload import Workload
-from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.links import with_links
+from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.simulation import Simulation, simulate
 from stripectl.util.units import duration
@@ -220,8 +221,7 @@ def timeline(plan: str, seq_len: int) -> Simulation:
     """A plan on four chips of a TPU v5e, simulated from the datasheet."""
     hardware, made = Hardware.load("v5e"), parse_plan(plan)
     work = Workload(seq_len=seq_len, heads=16, kv_heads=16, head_dim=128)
-    assert made.tile
-    return simulate(work, made, datasheet_cost_model(hardware, work, made.tile))
+    return simulate(work, made, with_links(hardware, datasheet_costs(hardware, work, made), None))
 
 
 def spans(times: Sequence[tuple[np.ndarray, np.ndarray]], device: int) -> list[tuple[float, float]]:

@@ -15,7 +15,7 @@ TABLED = {
     CostOrigin.MEASURED_BEFORE: "times measured with `make check-gpu`",
 }
 
-# Chunks of kernels `in_stages` take the time of `costs.gated_costs.stage_bytes` (benchmarks/README.md).
+# Chunks of kernels `in_stages` take the time of `costs.sources.gated_chunks.stage_bytes` (benchmarks/README.md).
 IN_STAGES = (
     "a chunk takes the memory traffic of the stages of published kernels for GPUs, at the datasheet's rate. "
     "flash-linear-attention takes 1.7 to 2.3 times as long on H200, and loops of XLA take longer"

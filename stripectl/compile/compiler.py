@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.compile.report import CompilerReport
@@ -18,17 +19,19 @@ from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
-from stripectl.costs.cost_entries import (
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.shape import TileShape, shapes_of
+from stripectl.costs.sources.entries import Entry, effective_clock_hz, entry_cost_model
+from stripectl.costs.sources.small_programs import (
     CANONICAL_TILES,
     FEW_TILES,
-    CostKey,
+    TileCycles,
     canonical_program,
     entries_of,
+    has_tile_costs,
     masks_of,
-    shapes_of,
     source_of,
 )
-from stripectl.costs.cost_tables import PassCosts, has_tile_costs, shipped_costs
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
@@ -60,6 +63,13 @@ HAS = re.compile(r"(?i)(?:available[^(]*\(|of )([\d.]+)([KMG])")
 VMEM = re.compile(r"with size ([\d.]+)M and limit ([\d.]+)M exceeded scoped vmem|Used ([\d.]+)M of ([\d.]+)M vmem")
 
 
+class SmallProgram(NamedTuple):
+    """The cycles of a tile by pass, and the program that has them."""
+
+    cycles: Mapping[str, TileCycles]
+    source: TableSource
+
+
 @dataclass
 class CompilerPool:
     """The compiling workers of a command, by kind of hardware, which end together."""
@@ -69,7 +79,7 @@ class CompilerPool:
     cached: bool = True  # use reports that are on disk
     sets: dict[tuple[str, str | None], WorkerGroup] = field(default_factory=dict)
     folders: ExitStack = field(default_factory=ExitStack)
-    shapes: dict[tuple[str, CostKey], PassCosts | None] = field(default_factory=dict)
+    shapes: dict[tuple[str, TileShape], SmallProgram | None] = field(default_factory=dict)
 
     def __enter__(self) -> "CompilerPool":
         return self
@@ -132,27 +142,29 @@ class CompilerPool:
         except TypeError:  # the cache may be anybody's
             return None
 
-    def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, PassCosts] | None:
-        """The costs of a plan's tiles by pass: from the table that ships, where it has their shape; else from small
-        programs, compiled once; else from the nearest shapes in the table; None without any."""
+    def small_programs(self, hardware: Hardware, workload: Workload, plan: Plan) -> CostModel | None:
+        """A machine with the cycles of a plan's tiles in small programs; None where they do not compile."""
         if not has_tile_costs(kernels[plan.kernel]):
             return None
-        near = shipped_costs(hardware, workload, plan)
-        if near and not any(each.table.interpolated_from for each in near.values()):
-            return near
-        found = {passes: self.compiled_costs(shape, hardware) for passes, shape in shapes_of(workload, plan).items()}
-        known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
-        return known if len(known) == len(found) else near
+        known = dict[str, Entry]()
+        for passes, shape in shapes_of(workload, plan).items():
+            found = self.small_program(shape, hardware)
+            if found is None or passes not in found.cycles:
+                return None
+            cost = found.cycles[passes].cost(effective_clock_hz(hardware, workload.dtype))
+            known[passes] = Entry(cost, source_of(shape.computed_by), found.source)
+        return entry_cost_model(hardware, workload, plan, known)
 
-    def compiled_costs(self, shape: CostKey, hardware: Hardware) -> PassCosts | None:
-        """The costs of a shape from its canonical programs, compiled for the smallest slice that every compiler
+    def small_program(self, shape: TileShape, hardware: Hardware) -> SmallProgram | None:
+        """The cycles of a shape in its canonical programs, compiled for the smallest slice that every compiler
         supports; None where they do not compile."""
-        key = hardware.name, shape
+        canonical = TileShape(shape.computed_by.name, shape.dtype, shape.heads, shape.tile, shape.recurrence)
+        key = hardware.name, canonical
         if key not in self.shapes:
-            self.shapes[key] = self._compile_costs(shape, hardware)
+            self.shapes[key] = self._compile(canonical, hardware)
         return self.shapes[key]
 
-    def _compile_costs(self, shape: CostKey, hardware: Hardware) -> PassCosts | None:
+    def _compile(self, shape: TileShape, hardware: Hardware) -> SmallProgram | None:
         small = next((each for each in hardware.slices if math.prod(each) >= CHIPS), None)
         if hardware.kind != "tpu" or small is None:
             return None
@@ -172,9 +184,8 @@ class CompilerPool:
             return None
         bundles = tuple(kernel for each in alike for kernel in each.program.bundles or ())
         program = alike[0].program
-        entries = entries_of(replace(program, bundles=bundles), shape, hardware)
-        table = TableSource(made_by=program.compiler, program=str(programs[0][1]))
-        return PassCosts(entries, source_of(shape.kernel), table)
+        cycles = entries_of(replace(program, bundles=bundles), shape, hardware)
+        return SmallProgram(cycles, TableSource(made_by=program.compiler, program=str(programs[0][1])))
 
     @cached_property
     def dump(self) -> str:
@@ -244,7 +255,7 @@ def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, 
     try:
         wired = place_mesh(target, plan.mesh or ())
         machines = [
-            compiled_cost_model(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
+            compiled_cost_model(target.hardware, own, each, said, wired, compilers.small_programs)
             for (_, own, each), said in zip(m.layers, report.kinds, strict=True)
         ]
     except BadInput as error:  # the compiler's facts are valid without a time

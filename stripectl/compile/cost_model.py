@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -13,15 +14,17 @@ from stripectl.core.plan import Plan
 from stripectl.core.scopes import ATTENTION
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import CostEntry, entries_of, shapes_of
-from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
-from stripectl.costs.cost_tables import PassCosts, exposed_shares, table_cost_model, tile_seconds
-from stripectl.costs.datasheet import datasheet_cost_model, with_links
+from stripectl.costs.cost_model import COUNTING, CostModel
+from stripectl.costs.shape import shapes_of
+from stripectl.costs.sources.entries import effective_clock_hz, on_device
+from stripectl.costs.sources.small_programs import entries_of
+from stripectl.costs.strongest import Source, cost_model
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import ITEM_BYTES
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostDisagreement, CostOrigin, CostSource
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 
 LEFT_OUT = (
@@ -37,80 +40,66 @@ def compiled_cost_model(
     plan: Plan,
     program: CompiledProgram,
     placement: MeshPlacement,
-    known: Mapping[str, PassCosts] | None,
+    small_programs: Source | None = None,
 ) -> CostModel:
-    """A machine whose tiles have the costs in `known`, or else the compiler's estimates (for linear attention and for
-    kernels that keep all scores), and whose collectives hide where its schedule computes tiles at the same time. Links,
-    and tiles without an estimate, come from the datasheet.
+    """The cost model of a plan with the facts of its program: its collectives hide where its schedule computes tiles
+    at the same time, and its tiles are compared with other sources.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
     """
+    estimated = partial(estimated_costs, program)
+    machine = cost_model(hardware, workload, plan, placement, compiled=small_programs, estimated=estimated)
     workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].hides_workspace else None
-    if known:
-        machine = table_cost_model(hardware, workload, plan, known, placement)
-        differs = tuple(disagreements(hardware, workload, plan, program, known))
-        source = replace(machine.cost_source, disagrees=differs)
-    elif (costs := estimated_costs(hardware, workload, plan, program)) is not None:
-        machine = estimated_cost_model(hardware, costs, placement)
-        source = machine.cost_source
-    else:
-        assert plan.tile
-        machine = datasheet_cost_model(hardware, workload, plan.tile, placement, plan.backward, kernels[plan.kernel])
-        missing = f"cycles of tiles: the compiler estimates none; {machine.cost_source.left_out}"
-        missing += f"; in memory, {workspace}" if workspace else ""
-        source = replace(machine.cost_source, left_out=missing)
+    source = replace(machine.cost_source, memory_left_out=workspace)
+    if source.source == CostOrigin.DATASHEET:
+        missing = f"cycles of tiles: the compiler estimates none; {source.left_out}"
+        source = replace(source, left_out=missing + (f"; in memory, {workspace}" if workspace else ""))
+    elif source.made_by:
+        source = replace(source, disagrees=tuple(disagreements(hardware, workload, plan, program, machine)))
     exposed = exposed_transfers([each for each in program.collectives if each.section in (None, ATTENTION)])
-    return with_program_schedule(replace(machine, cost_source=replace(source, memory_left_out=workspace)), exposed)
-
-
-def estimated_cost_model(hardware: Hardware, costs: Mapping[str, TileCost], placement: MeshPlacement) -> CostModel:
-    """A machine whose tiles have the costs, by pass, that a compiler estimates."""
-    source = CostSource(
-        source=CostOrigin.ESTIMATED_CYCLES,
-        clock_hz=hardware.figure("clock_hz"),
-        forward=tile_seconds(costs["forward"]) if "forward" in costs else None,
-        backward=tile_seconds(costs["backward"]) if "backward" in costs else None,
-        sources={"clock_hz": hardware.sources["clock_hz"]},
-        left_out=LEFT_OUT,
-    )
-    none = TileCost(0.0, 0.0)
-    both = costs.get("forward", none), costs.get("backward", none)
-    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, source), placement)
-    return replace(made, memory_bytes_per_s=math.inf)  # the compiler's estimates include traffic outside of tiles
-
-
-def with_program_schedule(machine: CostModel, exposed: Mapping[tuple[str, str, int], float]) -> CostModel:
-    """The machine with the transfers that a plan's own program exposes, in place of the tables' for its scheme."""
-    source = replace(machine.cost_source, exposed=exposed_shares(exposed))
-    return replace(machine, exposed=exposed, blocking=(), cost_source=source)
+    return replace(machine, cost_source=source).with_schedule(exposed)
 
 
 def disagreements(
-    hardware: Hardware, workload: Workload, plan: Plan, program: CompiledProgram, known: Mapping[str, PassCosts]
+    hardware: Hardware, workload: Workload, plan: Plan, program: CompiledProgram, machine: CostModel
 ) -> Iterator[CostDisagreement]:
-    """Tiles whose cost in the plan's own program differs from the table, with both costs in cycles."""
-    shapes = shapes_of(workload, plan)
-    for passes, shape in shapes.items():
-        table, own = known[passes].by_pass[passes], entries_of(program, shape, hardware).get(passes)
-        if not own or not isinstance(table, CostEntry):
+    """Tiles whose cost in the plan's own program differs from the machine's, with both costs in cycles."""
+    for passes, shape in shapes_of(workload, plan).items():
+        own = entries_of(program, shape, hardware).get(passes)
+        table = machine.forward if passes == "forward" else machine.backward
+        if not own or table.processors:
             continue
+        here, waits = (
+            on_device(cost, shape, hardware)
+            for cost in (own.cost(effective_clock_hz(hardware, workload.dtype)), TileCost())
+        )
         for kind in ("whole", "boundary"):
-            here, there = getattr(own, kind), getattr(table, kind)
-            if here and there and abs(here / there - 1) > DISAGREEMENT:
-                yield CostDisagreement(passes=passes, tile=kind, program_cycles=here, table_cycles=there)
+            mine, theirs, wait = (getattr(cost, f"{kind}_s") for cost in (here, table, waits))
+            ratio = (theirs - wait) / (mine - wait) if mine > wait else 1.0
+            if theirs > wait and abs(1 / ratio - 1) > DISAGREEMENT:
+                cycles = getattr(own, kind)
+                yield CostDisagreement(passes=passes, tile=kind, program_cycles=cycles, table_cycles=cycles * ratio)
 
 
-def estimated_costs(
-    hardware: Hardware, workload: Workload, plan: Plan, program: CompiledProgram
-) -> dict[str, TileCost] | None:
-    """Costs by pass, as the compiler estimates them for this program; None where it estimates no tiles."""
+def estimated_costs(program: CompiledProgram, hardware: Hardware, workload: Workload, plan: Plan) -> CostModel | None:
+    """A machine, without links, whose tiles have the costs that the compiler estimates for the plan's program; None
+    where it estimates no tiles."""
     clock, cycles = hardware.figure("clock_hz"), program.cycles
     if not clock or not cycles or kernels[plan.kernel].bundles:
         return None
     live = live_rectangles(workload, plan)
     calls = calls_of(workload, plan, list(cycles))
-    return {passes: cycle_cost(each, clock, calls[passes], live) for passes, each in cycles.items()}
+    costs = {passes: cycle_cost(each, clock, calls[passes], live) for passes, each in cycles.items()}
+    source = CostSource(
+        source=CostOrigin.ESTIMATED_CYCLES,
+        clock_hz=clock,
+        forward=costs.get("forward"),
+        backward=costs.get("backward"),
+        sources={"clock_hz": hardware.sources["clock_hz"]},
+        left_out=LEFT_OUT,
+    )
+    return CostModel(costs.get("forward", TileCost()), costs.get("backward", TileCost()), source)
 
 
 def calls_of(workload: Workload, plan: Plan, passes: Sequence[str]) -> dict[str, float]:

@@ -6,62 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stripectl.core.layout import Tile
-from stripectl.core.mask_tiles import TileCount
 from stripectl.costs.node_collectives import NodeCollectives, TimedCollective
 from stripectl.hardware.links import Hops
 from stripectl.hardware.spread import Spread
 from stripectl.results.cost_source import FROM_DATASHEET, CostSource
+from stripectl.results.tile_cost import SECONDS, TileCost
 
 PARTS = ("compute", "communication", "latency", "memory")
-
-
-@dataclass(frozen=True)
-class TileCost:
-    """Seconds per head for a tile of each kind, for visiting a row of tiles, and for a call. A kernel that `masks_all`
-    masks every tile of a pair of shards with a boundary, and visits its dead tiles. The cost of a call is the same for
-    shards of all lengths, except `call_grows`, which is proportional to their rows: copies and merges.
-
-    On a GPU whose `processors` share the thread blocks of a kernel, each of a `block` of queries, `whole_s` is the time
-    of a tile on one processor.
-    """
-
-    whole_s: float
-    boundary_s: float
-    dead_s: float = 0.0
-    row_s: float = 0.0
-    call_s: float = 0.0
-    masks_all: bool = False
-    call_grows: bool = False
-    processors: int = 0
-    block: Tile | None = None
-
-    def with_part_sped_up(self, part: str) -> "TileCost":
-        """The cost if a part of the machine were twice as fast: compute changes the tiles, memory the traffic of a
-        row's accumulators and all else that grows with the rows, latency the time of a call without its tiles."""
-        call_is = "memory" if self.call_grows else "latency"
-        parts = {
-            "whole_s": "compute",
-            "boundary_s": "compute",
-            "dead_s": "compute",
-            "row_s": "memory",
-            "call_s": call_is,
-        }
-        return replace(self, **{kind: getattr(self, kind) / 2 for kind, of in parts.items() if of == part})
-
-    def scaled_to_length(self, times: float) -> "TileCost":
-        """The cost on shards with `times` as many rows."""
-        return replace(self, call_s=self.call_s * times) if self.call_grows else self
-
-    def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
-        """Seconds of a call with these tiles for `heads` heads, which are a part of a shard's heads."""
-        if self.processors:
-            return tiles.calls * self.call_s + tiles.busiest * self.whole_s
-        each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
-        if self.masks_all:
-            masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
-            each = np.where(np.asarray(tiles.boundary) > 0, masked, tiles.whole * self.whole_s)
-        return self.call_s * (part if self.call_grows else 1.0) + heads * (each + tiles.rows * self.row_s)
 
 
 @dataclass(frozen=True)
@@ -71,10 +22,10 @@ class CostModel:
 
     forward: TileCost
     backward: TileCost
-    hop_latency_s: float
-    link_bytes_per_s_one_way: float
-    overlaps: bool
-    cost_source: CostSource
+    cost_source: CostSource = FROM_DATASHEET
+    hop_latency_s: float = 0.0
+    link_bytes_per_s_one_way: float = math.inf
+    overlaps: bool = True
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     blocking: Sequence[str] = ()  # collectives that the compiler runs without compute, in every pass
     all_reduce_for: Sequence[str] = ()  # collectives that the compiler runs as an all-reduce, of twice the bytes
@@ -119,6 +70,12 @@ class CostModel:
                 for axis, hop in self.hops.items()
             },
         )
+
+    def with_schedule(self, exposed: Mapping[tuple[str, str, int], float], blocking: Sequence[str] = ()) -> "CostModel":
+        """The machine with the transfers during which a compiler schedules no tiles."""
+        shares = {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}
+        source = replace(self.cost_source, exposed=shares or None)
+        return replace(self, exposed=exposed, blocking=blocking, cost_source=source)
 
     def scaled_to_length(self, times: float) -> "CostModel":
         """The machine for the same plan at `times` the length."""
@@ -206,15 +163,14 @@ class CostModel:
 
 
 # For a simulation that only counts: every tile takes a second.
-COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, FROM_DATASHEET)
+COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), link_bytes_per_s_one_way=1.0)
 
 
 def stack_cost_models(machines: Sequence[CostModel]) -> CostModel:
     """Machines that differ only in tile costs as one machine, whose tile costs are (plans, 1)."""
 
     def together(costs: Sequence[TileCost]) -> TileCost:
-        numbers = [name for name in vars(costs[0]) if name.endswith("_s")]
-        return replace(costs[0], **{name: np.array([[getattr(each, name)] for each in costs]) for name in numbers})
+        return replace(costs[0], **{name: np.array([[getattr(each, name)] for each in costs]) for name in SECONDS})
 
     if len(machines) == 1:
         return machines[0]

@@ -22,11 +22,13 @@ from stripectl.core.sequence_sharding import SequenceSharding, document_lookup, 
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.core_memory import why_tile_exceeds_core
-from stripectl.costs.cost_entries import CostKey, cost_key_of, heads_of
-from stripectl.costs.cost_tables import costs_of_tile, machine_table
 from stripectl.costs.keys_at_once import third_sides
 from stripectl.costs.padding import padding_traffic
+from stripectl.costs.shape import TileShape
+from stripectl.costs.sources.entries import on_device
+from stripectl.costs.sources.table import machine_table
 from stripectl.hardware.profile import Hardware
+from stripectl.results.tile_cost import TileCost
 
 NO_FLAGS: Mapping[str, str] = {}
 # The tile of a pass by timings on the machine, of a plan of equal layers that names the tile of its kernel's
@@ -82,22 +84,16 @@ def tiles_that_run(
 
 class Calls(NamedTuple):
     """The calls of a kernel in a pass on one device, as far as the best tile depends on them: the kernel's shape with
-    its usual tile, the shards, the key/value heads of the device, the query heads of each, and where documents
-    begin."""
+    its usual tile, the shards, and where documents begin."""
 
-    passes: str
-    kernel: str
-    shape: CostKey
+    shape: TileShape
     sharding: SequenceSharding
-    kv_heads: int
-    group: int
     starts: tuple[int, ...] | None
 
     @classmethod
     def of(cls, plan: Plan, workload: Workload, passes: str) -> "Calls":
         starts = None if workload.starts is None else tuple(workload.starts.tolist())
-        shape, sharding = cost_key_of(workload, plan, passes), sequence_sharding(workload, plan)
-        return cls(passes, plan.kernel, shape, sharding, *heads_of(workload, plan), starts)
+        return cls(TileShape.of(workload, plan, passes), sequence_sharding(workload, plan), starts)
 
 
 @lru_cache(2**12)
@@ -105,23 +101,21 @@ def ranked_tiles(calls: Calls, hardware: Hardware) -> tuple[Tile, ...]:
     """The tiles that a kernel proposes and that the machine's table has for it, the fastest for these calls first, and
     after all others the tiles that are far from every entry; among equally fast tiles the smallest. Empty where there
     is no table, or the kernel chooses its tiles itself."""
-    kernel, table = kernels[calls.kernel], machine_table(hardware, kernels[calls.kernel])
+    kernel = kernels[calls.shape.kernel]
+    table = machine_table(hardware, kernel)
     if table is None or kernel.counting_tile:
         return ()
-    rows = calls.sharding.key_piece
-    sides = [*kernel.candidate_tiles(rows), *table.tiles(calls.shape, calls.passes)]
+    sides = [*kernel.candidate_tiles(calls.sharding.key_piece), *table.tiles(calls.shape)]
     masked = kernel.masks_all and not calls.sharding.window.sees_future
     shapes = (calls.shape._replace(tile=tile) for tile in dict.fromkeys(sides))
-    tiles = {tile for each in shapes for tile in third_sides(each, kernel, table, calls.passes, masked=masked)}
-    seconds = {tile: seconds_with(tile, calls, hardware) for tile in tiles if fits_piece(tile, kernel, calls.sharding)}
-    known = {tile: cost for tile, cost in seconds.items() if cost is not None}
-
-    def rank(tile: Tile) -> tuple[float, ...]:
-        costs = table.costs(calls.shape._replace(tile=tile))
-        far = costs is not None and costs.table.is_far
-        return far, known[tile], tile.scores, *tile.sides, tile.scores_at_once
-
-    return tuple(sorted(known, key=rank))
+    tiles = {tile for each in shapes for tile in third_sides(each, table, masked=masked)}
+    ranks = dict[Tile, tuple[float, ...]]()
+    for tile in tiles:
+        shape = calls.shape._replace(tile=kernel.shortest_name(tile))
+        if fits_piece(tile, kernel, calls.sharding) and (entry := table.entry(shape)):
+            seconds = seconds_with(tile, on_device(entry.cost, shape, hardware), calls, hardware)
+            ranks[tile] = entry.table.is_far, seconds, tile.scores, *tile.sides, tile.scores_at_once
+    return tuple(sorted(ranks, key=lambda tile: ranks[tile]))
 
 
 def fits_piece(tile: Tile, kernel: Kernel, sharding: SequenceSharding) -> bool:
@@ -129,15 +123,10 @@ def fits_piece(tile: Tile, kernel: Kernel, sharding: SequenceSharding) -> bool:
     return tile.block_q <= kernel.padded(sharding.query_piece) and tile.block_kv <= kernel.padded(sharding.key_piece)
 
 
-def seconds_with(tile: Tile, calls: Calls, hardware: Hardware) -> float | None:
-    """Seconds of the calls for one query head with a tile, on the device with the last shard; None where the table has
-    no entry for the pass."""
-    kernel = kernels[calls.kernel]
-    cost = costs_of_tile(hardware, kernel, calls.shape._replace(tile=tile), calls.passes, calls.kv_heads, calls.group)
-    if cost is None:
-        return None
+def seconds_with(tile: Tile, cost: TileCost, calls: Calls, hardware: Hardware) -> float:
+    """Seconds of the calls for one query head with a tile of this cost, on the device with the last shard."""
     tiles, shards = tiles_of_calls(tile, calls), calls.sharding.shards
-    moved = bytes_moved(tile, calls, kernel) * np.broadcast_to(np.asarray(tiles.computed) > 0, shards).sum()
+    moved = bytes_moved(tile, calls) * np.broadcast_to(np.asarray(tiles.computed) > 0, shards).sum()
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s")
     return float(np.broadcast_to(cost.seconds(tiles, 1), shards).sum()) + (moved / memory if memory else 0.0)
 
@@ -149,17 +138,18 @@ def tiles_of_calls(tile: Tile, calls: Calls) -> TileCount:
         documents = document_lookup(np.array(calls.starts), sharding.shards * sharding.rows)
     me, src = np.full(sharding.shards, sharding.shards - 1), np.arange(sharding.shards)
     bands = sharding.bands(me, src, documents=documents, rows=tile_ends(tile))
-    return kernels[calls.kernel].count_tiles(bands, tile)
+    return kernels[calls.shape.kernel].count_tiles(bands, tile)
 
 
-def bytes_moved(tile: Tile, calls: Calls, kernel: Kernel) -> float:
+def bytes_moved(tile: Tile, calls: Calls) -> float:
     """Bytes that a call moves in memory for one query head only because of its tile: copies for padding, and partial
     sums of dQ."""
-    itemsize, rows = DTYPE_BYTES[calls.shape.dtype], calls.sharding.key_piece
-    queries = calls.sharding.query_rows * calls.shape.heads.keys
+    shape, kernel, rows = calls.shape, kernels[calls.shape.kernel], calls.sharding.key_piece
+    itemsize = DTYPE_BYTES[shape.dtype]
+    queries = calls.sharding.query_rows * shape.heads.keys
     moved = 0.0
     if kernel.pads(tile, rows):
-        moved += padding_traffic(calls.passes, queries, 2 * queries / calls.group, itemsize).moved
-    if calls.passes == "backward" and kernel.dq_sums:
+        moved += padding_traffic(shape.passes, queries, 2 * queries / shape.group, itemsize).moved
+    if shape.passes == "backward" and kernel.dq_sums:
         moved += kernel.dq_sums(rows, tile)[1] * queries * itemsize
     return moved

@@ -8,22 +8,11 @@ then of the next. Eight heads of 256 queries therefore take as long as eight of 
 import heapq
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import column_tiles, row_limits, row_tiles
-
-
-class Wave(NamedTuple):
-    """Seconds of a processor of a GPU per tile of a block, and seconds per call; `block` holds the queries (backward:
-    keys) of a thread block, and the keys of a tile."""
-
-    tile_s: float
-    call_s: float
-    block: Tile
-
 
 MAX_EXACT_BLOCKS = 64  # blocks per processor; beyond it, rounding up is less than 1 %
 

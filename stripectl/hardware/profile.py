@@ -127,6 +127,20 @@ class Hardware:
         return cls(figures=figures, sources=sources, **given)
 
 
+def needed_figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[float]:
+    """The figures that a time needs.
+
+    Raises:
+        BadInput: the profile lacks one of them.
+    """
+    if lacking := [name for name, value in needed.items() if value is None]:
+        raise BadInput(
+            f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so its datasheet gives no time. Try "
+            f"another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
+        )
+    return [value for value in needed.values() if value is not None]
+
+
 def _base(path: Path, name: str | None, above: tuple[Path, ...]) -> Hardware | None:
     """The machine on which a profile is based: a machine that ships, or a file whose path is relative to the profile.
 

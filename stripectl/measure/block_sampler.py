@@ -12,7 +12,8 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.reason import Reason
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.sources.timed_tiles import BlockShape, CalibrationBlock, block_tile_count
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.measure.prior import work_of
@@ -20,7 +21,7 @@ from stripectl.results.case import Case
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import record_json
-from stripectl.simulate.calibration import BlockShape, CalibrationBlock, block_tile_count
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.json import Json
 from stripectl.workers.failure import failure_kind, failure_reason
@@ -151,7 +152,7 @@ class BlockSampler:
         latency, rate = hop or (0.0, float("inf"))
         source = CostSource(source=CostOrigin.ONE_BLOCK, tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found)
         overlaps = self.place.target.hardware.overlaps
-        machine = CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, source)
+        machine = CostModel(costs["forward"], costs["backward"], source, latency, rate, overlaps)
         seconds = simulate(case.workload, plan, machine).seconds
         return replace(Measurement.of(case, "simulated"), median_s=seconds, cost_source=source)
 

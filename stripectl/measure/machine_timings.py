@@ -5,11 +5,11 @@ from typing import Any
 
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
+from stripectl.costs.sources.timed_tiles import HOP_BYTES, BlockShape, CalibrationBlock, blocks_for, fit_hop
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.local_workers import LocalWorkers
 from stripectl.results.records import record_json
-from stripectl.simulate.calibration import HOP_BYTES, BlockShape, CalibrationBlock, blocks_for, fit_hop
 
 
 class MachineTimings:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.cost_model import CostModel
 from stripectl.results.case import Case
-from stripectl.results.cost_source import CostOrigin, CostSource
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 
 MATMULS = {"forward": 2.0, "backward": 5.0}  # per tile
@@ -19,7 +19,5 @@ def work_of(case: Case, weights: Mapping[str, float] = MATMULS) -> float:
         weight = weights.get(passes, 0.0) * tile.scores
         return TileCost(weight, weight)
 
-    machine = CostModel(
-        cost("forward"), cost("backward"), 0.0, float("inf"), True, CostSource(source=CostOrigin.DATASHEET)
-    )
+    machine = CostModel(cost("forward"), cost("backward"))
     return simulate(case.workload, plan, machine).seconds

@@ -25,6 +25,7 @@ from stripectl.core.linear_attention import recurrence_of
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.sources.timed_tiles import BlockShape, CalibrationBlock
 from stripectl.errors import StripectlError
 from stripectl.execute.comm import JaxComm
 from stripectl.execute.program import as_recurrence_has, compiled_peak_bytes, local_devices
@@ -35,7 +36,6 @@ from stripectl.measure.yardstick import Yardstick
 from stripectl.profiling.capture import WITHOUT_GRAPHS, capture
 from stripectl.profiling.folder import HLO
 from stripectl.results.records import read_record, record_json
-from stripectl.simulate.calibration import BlockShape, CalibrationBlock
 from stripectl.training.program import program_of
 from stripectl.util.json import JsonObject
 

@@ -16,11 +16,11 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_tables import machine_table
 from stripectl.costs.default_tiles import Calls, fits_piece, tiles_of_calls
+from stripectl.costs.sources.table import machine_table
+from stripectl.costs.sources.timed_tiles import block_tile_count
 from stripectl.measure.block_sampler import BLOCK_ROWS, TimedTiles, block_of
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.calibration import block_tile_count
 
 SIDES = (0.5, 1, 2, 4)  # times the sides of the usual tile
 SAMPLES = 3  # of each tile, in alternation
@@ -56,12 +56,12 @@ class TimedDefaults:
 
     def seconds_of(self, tiles: Sequence[Tile], workload: Workload, calls: Calls) -> dict[Tile, list[float]]:
         """Samples of the seconds of the calls, each from a sample of a block, by tile; without tiles that fail."""
-        passes, samples = calls.passes, dict[Tile, list[float]]()
+        kernel, passes, samples = calls.shape.kernel, calls.shape.passes, dict[Tile, list[float]]()
         for nth, (at, tile) in itertools.product(range(SAMPLES), enumerate(tiles)):
             self.tiles.timings.workers.say(f"time tiles of {tile}, {passes}, for the default", at, len(tiles))
-            seconds = self.tiles.sample(workload, calls.kernel, tile, passes, nth)
+            seconds = self.tiles.sample(workload, kernel, tile, passes, nth)
             if seconds is not None:
-                block = block_tile_count(block_of(calls.kernel, tile), tile, calls.kernel)
+                block = block_tile_count(block_of(kernel, tile), tile, kernel)
                 computed = np.broadcast_to(tiles_of_calls(tile, calls).computed, calls.sharding.shards).sum()
                 samples.setdefault(tile, []).append(seconds * float(computed) / float(block.computed))
         return {tile: each for tile, each in samples.items() if len(each) == SAMPLES}

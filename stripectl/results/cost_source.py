@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from stripectl.results.records import Sparse
+from stripectl.results.tile_cost import TileCost
 from stripectl.util.units import duration, rate
 
 
@@ -82,28 +83,6 @@ DESCRIPTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOutBlock(Sparse):
-    """A block that was not in the fit: its seconds, and the relative error of the fit."""
-
-    block: str
-    measured_s: float
-    error: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class TileSeconds(Sparse):
-    """Seconds of a tile of each kind for one head, of a row of tiles and of a call; the blocks that were timed."""
-
-    whole_s: float
-    boundary_s: float
-    dead_s: float | None = None
-    row_s: float | None = None
-    call_s: float | None = None
-    blocks: tuple[str, ...] = ()
-    held_out: HeldOutBlock | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class HopCost:
     """The cost of a hop: latency, where it is known, and bytes/s one way."""
 
@@ -178,8 +157,8 @@ class CostSource(TableSource):
     predicted: bool = False
     tile: str | None = None
     backward_tile: str | None = None
-    forward: TileSeconds | None = None
-    backward: TileSeconds | None = None
+    forward: TileCost | None = None
+    backward: TileCost | None = None
     backward_costs: TableSource | None = None
     hop: HopCost | None = None
     slower_hops: Mapping[str, SlowestHop] | None = None
@@ -213,7 +192,7 @@ class CostSource(TableSource):
         return min([*known, *filter(None, slower)], default=None)
 
     @property
-    def by_pass(self) -> dict[str, TileSeconds]:
+    def by_pass(self) -> dict[str, TileCost]:
         """The cost of tiles, by pass."""
         return {name: own for name, own in (("forward", self.forward), ("backward", self.backward)) if own}
 

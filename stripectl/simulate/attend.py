@@ -16,8 +16,8 @@ from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.plan import STATES, Plan
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
-from stripectl.costs.cost_model import TileCost
 from stripectl.costs.padding import ACCUMULATOR_BYTES, padding_traffic
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.clocks import DeviceClocks, Gradients
 from stripectl.simulate.memory import TimedArray, latest, leaves, map_leaves
 from stripectl.simulate.tile_counts import busiest_processors, count_round

@@ -17,8 +17,8 @@ from stripectl.core.plan import STATES, parse_plan, read_plan
 from stripectl.core.recurrence import recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import CostEntry
-from stripectl.costs.cost_tables import shipped_costs, table_cost_model
+from stripectl.costs.sources.table import nearest_entries
+from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.results.case import Case
@@ -33,9 +33,7 @@ WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forw
 
 def seconds(text: str, target: str, work: Workload = WORK, faster: str = "") -> float:
     plan, place = parse_plan(text), parse_target(target)
-    known = shipped_costs(place.hardware, work, plan)
-    assert known
-    machine = table_cost_model(place.hardware, work, plan, known, place_mesh(place, plan.mesh or ()))
+    machine = cost_model(place.hardware, work, plan, place_mesh(place, plan.mesh or ()))
     return simulate(work, plan, machine.with_part_sped_up(faster) if faster else machine).seconds
 
 
@@ -162,10 +160,10 @@ def test_no_plan_beats_its_machine(given_plan: tuple[str, str, Workload]) -> Non
     took, alone = seconds(text, target, work), seconds(on_one_device(text), target, work)
     masked = 1.0  # of splash, which masks all tiles of one device and visits as many dead ones
     if plan.kernel == "splash":
-        known = shipped_costs(parse_target(target).hardware, work, plan)
+        known = nearest_entries(parse_target(target).hardware, work, plan)
         assert known
-        entries = [each.by_pass[passes] for passes, each in known.items()]
-        masked = max((each.boundary + each.dead) / each.whole for each in entries if isinstance(each, CostEntry))
+        costs = known.cost_source.by_pass.values()
+        masked = max((each.boundary_s + each.dead_s) / each.whole_s for each in costs)
     assert took * plan.devices > alone / max(1.0, masked) * 0.999
     peak = parse_target(target).hardware.flops_per_s("bfloat16")
     assert peak and took > work.flops / plan.devices / peak
@@ -196,9 +194,7 @@ def test_no_layout_gains_more_than_its_bound(given_plan: tuple[str, str, Workloa
     took = []
     for layout in ("contiguous", plan.layout):
         own = replace(plan, layout=layout)
-        known = shipped_costs(place.hardware, work, own)
-        assert known
-        machine = table_cost_model(place.hardware, work, own, known, place_mesh(place, own.mesh or ()))
+        machine = cost_model(place.hardware, work, own, place_mesh(place, own.mesh or ()))
         free = replace(machine, link_bytes_per_s_one_way=np.inf, hops={}, collective_spreads={}, hop_latency_s=0.0)
         took.append(simulate(work, own, replace(free, memory_bytes_per_s=np.inf, collective_latency_s=0.0)).seconds)
     assert took[0] / took[1] <= 2 - 1 / plan.shards + 0.02

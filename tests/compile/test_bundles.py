@@ -12,11 +12,14 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.core.kernel import kernels as catalogue
 from stripectl.core.layout import Tile
 from stripectl.core.linear_attention import CONSTANT
-from stripectl.costs.cost_entries import CostEntry, CostKey, Heads
-from stripectl.costs.cost_tables import table_of
+from stripectl.costs.shape import Heads, TileShape
+from stripectl.costs.sources.entries import effective_clock_hz
+from stripectl.costs.sources.small_programs import TileCycles
+from stripectl.costs.sources.table import table_of
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernel, kernels
+from stripectl.results.tile_cost import SECONDS
 
 AHEAD = """
 import sys
@@ -66,16 +69,16 @@ def test_a_ring_compiled_for_a_tpu_that_is_not_here(name: str, tmp_path: Path) -
 @pytest.mark.parametrize("machine", ["v5e", "v5p"])
 @pytest.mark.parametrize(("kernel", "recurrence"), [("pallas_gated", "mamba2"), ("pallas_chunked", CONSTANT)])
 def test_chunks_cost_what_the_table_says(kernel: str, recurrence: str, machine: str) -> None:
-    hardware, table = Hardware.load(machine), table_of(machine)
-    shape = CostKey(kernel, "bfloat16", Heads(128, 128), Tile(64, 64), recurrence)
+    hardware, table = Hardware.load(machine), table_of(Hardware.load(machine))
+    shape = TileShape(kernel, "bfloat16", Heads(128, 128), Tile(64, 64), recurrence)
     with CompilerPool(lambda *_: None, cached=False) as compilers:
-        made = compilers.compiled_costs(shape, hardware)
-    shipped = table and table.costs(shape)
-    assert made and shipped and made.by_pass.keys() == shipped.by_pass.keys() == {"forward", "backward"}
-    for passes, entry in made.by_pass.items():
-        assert isinstance(entry, CostEntry)
-        assert tuple(map(round, entry)) == tuple(shipped.by_pass[passes])
-        assert entry.whole > 0 and entry.boundary > 0
+        made = compilers.small_program(shape, hardware)
+    assert made and made.cycles.keys() == {"forward", "backward"}
+    for passes, cycles in made.cycles.items():
+        shipped = table and table.entry(shape._replace(passes=passes))
+        assert shipped and cycles.whole > 0 and cycles.boundary > 0
+        rounded = TileCycles(*map(round, cycles)).cost(effective_clock_hz(hardware, "bfloat16"))
+        assert all(getattr(rounded, name) == pytest.approx(getattr(shipped.cost, name)) for name in SECONDS)
 
 
 def test_a_folder_without_a_dump_has_a_reason(tmp_path: Path) -> None:

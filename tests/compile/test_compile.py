@@ -23,7 +23,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
+from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.execute.xla_flags import why_flag_unknown
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.local_target import LocalTarget
@@ -31,6 +31,7 @@ from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LoopCopies
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
+from stripectl.results.tile_cost import TileCost
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.max_length import length_step, max_length_cases, search_max_length
 from stripectl.runner.request import Request
@@ -292,7 +293,7 @@ def test_what_a_compiler_says_beside_tiles_is_charged_once_a_pass(plan: str) -> 
     found = with_tile(found, work, "tpu")
     calls = calls_of(work, found, ["forward", "backward"])
     costs = [TileCost(0.0, 0.0, call_s=1 / calls[each], call_grows=True) for each in ("forward", "backward")]
-    machine = CostModel(costs[0], costs[1], 0.0, float("inf"), True, CostSource(source=CostOrigin.ESTIMATED_CYCLES))
+    machine = CostModel(costs[0], costs[1], CostSource(source=CostOrigin.ESTIMATED_CYCLES))
     assert simulate(work, found, machine).seconds == pytest.approx(2.0)
 
 

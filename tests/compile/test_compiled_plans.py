@@ -12,10 +12,11 @@ import pytest
 
 from stripectl.analysis.plausibility import why_implausible
 from stripectl.compile.compiler import CompilerPool
-from stripectl.compile.cost_model import DISAGREEMENT, with_program_schedule
+from stripectl.compile.cost_model import DISAGREEMENT
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_tables import read_transfer, shipped_costs, table_cost_model
+from stripectl.costs.sources.table import read_transfer
+from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.case import Case
@@ -44,11 +45,9 @@ class Compiled(NamedTuple):
     @property
     def both(self) -> tuple[float, float]:
         """Seconds (simulated, compiled), by the tables that ship today."""
-        hardware, known = self.target.hardware, shipped_costs(self.target.hardware, self.workload, self.plan)
-        assert known
         wired = place_mesh(self.target, self.plan.mesh or ())
-        machine = table_cost_model(hardware, self.workload, self.plan, known, wired)
-        own = with_program_schedule(machine, {read_transfer(text): share for text, share in self.exposed.items()})
+        machine = cost_model(self.target.hardware, self.workload, self.plan, wired)
+        own = machine.with_schedule({read_transfer(text): share for text, share in self.exposed.items()})
         simulated, compiled = (simulate(self.workload, self.plan, each).seconds for each in (machine, own))
         return simulated, compiled
 

@@ -15,9 +15,9 @@ from stripectl.core.mesh import make_mesh
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_tables import machine_table
 from stripectl.costs.default_tiles import tiles_for, with_tile
 from stripectl.costs.defaults import with_defaults, with_names
+from stripectl.costs.sources.table import machine_table
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target, target_of
 from stripectl.measure.local_target import LocalTarget
@@ -60,7 +60,7 @@ def tabled(hardware: Hardware) -> Iterator[str]:
         if (
             kernels[name].family == "softmax"
             and table
-            and any(kernels[name].computes("forward") in key for key in table.entries)
+            and any(kernels[name].computes("forward") in key for key in table.costs)
         ):
             yield name
 

@@ -2,13 +2,12 @@
 
 import pytest
 
-from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.recurrence import recurrences
 from stripectl.core.workload import Workload
-from stripectl.costs.datasheet import datasheet_cost_model
-from stripectl.costs.gated_costs import chunk_work, chunk_work_in_stages
+from stripectl.costs.sources.gated_chunks import chunk_work, chunk_work_in_stages
 from stripectl.hardware.profile import Hardware
+from tests.support.machines import datasheet_machine
 
 ROWS, LENGTH = 64, 2**15
 
@@ -39,11 +38,11 @@ def test_a_chunk_in_stages_is_near_published_kernels(
 ) -> None:
     """At most a third slower than the fastest published kernel, and 2.3 times faster than the usual kernel."""
     hardware, tile = Hardware.load("h200"), Tile(ROWS, ROWS)
-    machine = datasheet_cost_model(hardware, layer(heads, key_heads), tile, kernel=kernels["gated"])
+    machine = datasheet_machine(hardware, layer(heads, key_heads), tile, kernel="gated")
     cost = machine.forward if passes == "forward" else machine.backward
     seconds = LENGTH // ROWS * heads * cost.boundary_s
     assert 0.75 * fastest_s < usual_s / 2.4 < seconds < 1.35 * fastest_s
-    fused = datasheet_cost_model(hardware, layer(heads, key_heads), tile, kernel=kernels["pallas_gated"])
+    fused = datasheet_machine(hardware, layer(heads, key_heads), tile, kernel="pallas_gated")
     assert (fused.forward if passes == "forward" else fused.backward).boundary_s < cost.boundary_s / 2
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import CostModel, TileCost
-from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.cost_model import CostModel
 from stripectl.costs.node_collectives import node_collectives
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.collective_times import all_reduce_time, all_to_all_time, gather_time
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import StepTransfer, seconds_sent
+from tests.support.machines import datasheet_machine
 from tests.support.plans import reference_plan
 
 MIB = 2**20
@@ -26,7 +27,7 @@ def machine(target: str, plan: str) -> CostModel:
     """The links of a target, on which tiles and memory take no time."""
     at, named = parse_target(target), reference_plan(plan)
     assert named.tile
-    made = datasheet_cost_model(at.hardware, WORK, named.tile, place_mesh(at, named.mesh))
+    made = datasheet_machine(at.hardware, WORK, named.tile, place_mesh(at, named.mesh))
     return replace(made, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)
 
 

@@ -1,6 +1,5 @@
 """Tables of what tiles cost: what ships, what is made of them, and that every plan takes the same."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,23 +10,17 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of, shapes_of
-from stripectl.costs.cost_tables import (
-    PASSES,
-    CostTable,
-    costs_of_pass,
-    entry_near,
-    shipped_costs,
-    table_cost_model,
-    table_of,
-)
-from stripectl.costs.entry_seconds import cost_of, effective_clock_hz
-from stripectl.costs.waves import Wave
+from stripectl.costs.shape import Heads, TileShape, shapes_of
+from stripectl.costs.sources.entries import effective_clock_hz, on_device
+from stripectl.costs.sources.small_programs import canonical_program, entries_of
+from stripectl.costs.sources.table import PASSES, CostTable, cost_near, nearest_entries, table_of
+from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.cost_source import FAR
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.files import profile_names
 from tests.support.factories import measurement_of
@@ -37,25 +30,24 @@ TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
 
 
-def shape(tile: str = "1024x1024", heads: str = "128", kernel: str = "pallas_tpu") -> CostKey:
-    keys, _, values = heads.partition("/")
-    return CostKey(kernel, "bfloat16", Heads(int(keys), int(values or keys)), parse_tile(tile))
+def shape(
+    tile: str = "1024x1024", heads: str = "128", kernel: str = "pallas_tpu", passes: str = "forward", kv_heads: int = 8
+) -> TileShape:
+    sizes = Heads.read(heads)
+    return TileShape(kernel, "bfloat16", sizes, parse_tile(tile), passes=passes, kv_heads=kv_heads, group=4)
 
 
-def entry(name: str, wanted: CostKey, passes: str = "forward") -> CostEntry:
-    table = table_of(name)
-    known = table and table.costs(wanted)
-    assert known
-    found = known.by_pass[passes]
-    assert isinstance(found, CostEntry)
-    return found
+def cost(name: str, wanted: TileShape) -> TileCost:
+    """The cost with all cores busy."""
+    table = table_of(Hardware.load(name))
+    known = table and table.entry(wanted)
+    assert known and not known.cost.processors
+    return known.cost
 
 
 def machine(target: str, text: str, work: Workload = WORK):
     plan, place = parse_plan(text), parse_target(target)
-    known = shipped_costs(place.hardware, work, plan)
-    assert known
-    return table_cost_model(place.hardware, work, plan, known, place_mesh(place, plan.mesh or ()))
+    return cost_model(place.hardware, work, plan, place_mesh(place, plan.mesh or ()))
 
 
 def test_every_table_is_of_a_machine_that_ships() -> None:
@@ -65,14 +57,13 @@ def test_every_table_is_of_a_machine_that_ships() -> None:
 
 @pytest.mark.parametrize("name", profile_names("kernels"))
 def test_a_table_has_costs_of_every_pass(name: str) -> None:
-    table = table_of(name)
-    assert table and table.entries and table.source
-    for (kernel, _), heads in table.entries.items():
+    table = table_of(Hardware.load(name))
+    assert table and table.costs and table.source
+    for (kernel, _, _), heads in table.costs.items():
         most = 2.0 if kernel in OF_LIVE_PARTS else 1.1
         for tiles in heads.values():
-            for by_pass in tiles.values():
-                for found in by_pass.values():
-                    assert found.tile_s > 0 if isinstance(found, Wave) else 0 < found.whole <= most * found.boundary
+            for found in tiles.values():
+                assert 0 < found.whole_s <= most * found.boundary_s
 
 
 @pytest.mark.parametrize("name", TPUS)
@@ -80,9 +71,8 @@ def test_a_table_has_costs_of_every_pass(name: str) -> None:
 def test_no_tile_beats_its_matmuls_at_the_peak(name: str, kernel: str) -> None:
     hardware, tile = Hardware.load(name), Tile(1024, 1024)
     for passes, matmuls in zip(PASSES, (2, 5), strict=True):
-        cost = cost_of(entry(name, shape(kernel=kernel), passes), kernels[kernel], passes, hardware, "bfloat16", 8, 4)
-        peak = hardware.figures["matmul_flops_per_s_bfloat16"]
-        assert cost.whole_s >= 2 * matmuls * tile.scores * 128 / peak * 0.999
+        wanted, peak = shape(kernel=kernel, passes=passes), hardware.figures["matmul_flops_per_s_bfloat16"]
+        assert on_device(cost(name, wanted), wanted, hardware).whole_s >= 2 * matmuls * tile.scores * 128 / peak * 0.999
 
 
 def test_cycles_take_what_published_matmuls_reach_of_the_peak() -> None:
@@ -93,29 +83,28 @@ def test_cycles_take_what_published_matmuls_reach_of_the_peak() -> None:
 
 
 def test_a_shape_that_no_entry_is_for_takes_the_nearest_and_says_so() -> None:
-    table = table_of("v5p")
+    table = table_of(Hardware.load("v5p"))
     assert table
-    exact, between = table.costs(shape()), table.costs(shape("512x2048"))
+    exact, between = table.entry(shape()), table.entry(shape("512x2048"))
     assert exact and exact.table.interpolated_from is None
     assert between and between.table.interpolated_from and between.table.interpolated_from.startswith("tile ")
-    whole = entry("v5p", shape("512x2048")).whole
-    assert whole == pytest.approx(entry("v5p", shape()).whole, rel=0.15)  # as many scores
-    half = entry("v5p", shape("512x1024")).whole
+    whole = cost("v5p", shape("512x2048")).whole_s
+    assert whole == pytest.approx(cost("v5p", shape()).whole_s, rel=0.15)  # as many scores
+    half = cost("v5p", shape("512x1024")).whole_s
     assert half == pytest.approx(whole / 2, rel=0.15)
 
 
 @pytest.mark.parametrize("name", TPUS)
 def test_a_table_of_a_tpu_has_several_sizes_of_every_kernel_and_head(name: str) -> None:
     """So that the cost of a step is known: small tiles as well as large tiles."""
-    table = table_of(name)
+    table = table_of(Hardware.load(name))
     assert table
-    for (kernel, _), heads in table.entries.items():
+    for (kernel, _, passes), heads in table.costs.items():
         for tiles in heads.values():
-            for passes in PASSES:
-                sides = [side for tile in costs_of_pass(tiles, passes) for side in tile.sides]
-                assert len(set(sides)) >= 2 if sides else passes == "backward"
-                if sides and kernel in ("pallas_tpu", "pallas_bounded", "splash"):
-                    assert min(sides) == 128
+            sides = [side for tile in tiles for side in tile.sides]
+            assert len(set(sides)) >= 2 if sides else passes == "backward"
+            if sides and kernel in ("pallas_tpu", "pallas_bounded", "splash"):
+                assert min(sides) == 128
 
 
 @pytest.mark.parametrize("name", TPUS)
@@ -123,26 +112,26 @@ def test_a_table_of_a_tpu_has_several_sizes_of_every_kernel_and_head(name: str) 
 @pytest.mark.parametrize("passes", PASSES)
 def test_a_step_of_a_tile_costs_something(name: str, kernel: str, passes: str) -> None:
     """A score in tiles of 128 takes at least half as long again as in tiles of 1024."""
-    small, large = (entry(name, shape(f"{side}x{side}", kernel=kernel), passes) for side in (128, 1024))
-    assert small.whole * 8**2 > 1.5 * large.whole
+    small, large = (cost(name, shape(f"{side}x{side}", kernel=kernel, passes=passes)) for side in (128, 1024))
+    assert small.whole_s * 8**2 > 1.5 * large.whole_s
 
 
 def left_out(table: CostTable) -> Iterator[tuple[float, float]]:
     """For each entry of two sides, from the other entries of its heads: the distance of the nearest of them, and the
     error of the cost of a whole tile."""
-    for (kernel, _), heads in table.entries.items():
-        for tiles, passes in itertools.product(heads.values(), PASSES):
-            known = {tile: each for tile, each in costs_of_pass(tiles, passes).items() if not tile.block_kv_compute}
+    for (kernel, _, _), heads in table.costs.items():
+        for tiles in heads.values():
+            known = {tile: each for tile, each in tiles.items() if not tile.block_kv_compute}
             for tile, own in known.items() if kernel in kernels.names() and len(known) > 2 else ():
                 others = {each: cost for each, cost in known.items() if each != tile}
-                near, found = entry_near(others, tile, kernels[kernel])
-                yield near.distance(tile), abs(found.whole / own.whole - 1)
+                near, found = cost_near(others, tile, kernels[kernel])
+                yield near.distance(tile), abs(found.whole_s / own.whole_s - 1)
 
 
 @pytest.mark.parametrize(("far", "median", "most"), [(False, 0.05, 0.20), (True, 0.16, 0.45)])
 def test_the_fit_of_tile_costs_errs_as_its_page_says(far: bool, median: float, most: float) -> None:
     """Leave one out, over all tables: half of the costs err by less, and nine of ten by less."""
-    pairs = [pair for name in (*TPUS, "h100") if (table := table_of(name)) for pair in left_out(table)]
+    pairs = [pair for name in (*TPUS, "h100") if (table := table_of(Hardware.load(name))) for pair in left_out(table)]
     errors = sorted(error for distance, error in pairs if (distance > FAR) == far)
     assert len(errors) > 100 and errors[len(errors) // 2] < median and errors[len(errors) * 9 // 10] < most
 
@@ -158,30 +147,28 @@ def test_the_fit_of_tile_costs_errs_as_its_page_says(far: bool, median: float, m
         ("v5e", shape("128x8192", "192/128"), 3.0, True),
     ],
 )
-def test_a_tile_far_from_every_entry_is_marked(name: str, key: CostKey, distance: float | None, far: bool) -> None:
-    table = table_of(name)
-    known = table and table.costs(key)
+def test_a_tile_far_from_every_entry_is_marked(name: str, key: TileShape, distance: float | None, far: bool) -> None:
+    table = table_of(Hardware.load(name))
+    known = table and table.entry(key)
     assert known and known.table.distance == distance and known.table.is_far == far
 
 
 def test_a_head_is_padded_to_the_matrix_unit() -> None:
-    wide, narrow, odd = (entry("v5p", shape(heads=size)).whole for size in ("256", "128", "100"))
+    wide, narrow, odd = (cost("v5p", shape(heads=size)).whole_s for size in ("256", "128", "100"))
     assert odd == narrow < wide
-    assert narrow < entry("v5p", shape(heads="192/128")).whole < wide
+    assert narrow < cost("v5p", shape(heads="192/128")).whole_s < wide
 
 
 def test_a_table_without_the_kernel_or_dtype_says_nothing() -> None:
-    table = table_of("v5p")
-    assert (
-        table and table.costs(shape()._replace(dtype="float32")) is None and table.costs(shape(kernel="cudnn")) is None
-    )
-    assert table_of("cpu") is None
+    table = table_of(Hardware.load("v5p"))
+    assert table
+    assert table.entry(shape()._replace(dtype="float32")) is None and table.entry(shape(kernel="cudnn")) is None
+    assert table_of(Hardware.load("cpu")) is None
 
 
 def test_one_key_value_head_keeps_one_core_of_two_busy() -> None:
-    hardware, known = Hardware.load("v5p"), entry("v5p", shape())
     both, alone = (
-        cost_of(known, kernels["pallas_tpu"], "forward", hardware, "bfloat16", kv_heads, 4) for kv_heads in (2, 1)
+        on_device(cost("v5p", each), each, Hardware.load("v5p")) for each in (shape(kv_heads=2), shape(kv_heads=1))
     )
     assert alone.whole_s == pytest.approx(2 * both.whole_s)
 
@@ -189,11 +176,11 @@ def test_one_key_value_head_keeps_one_core_of_two_busy() -> None:
 @pytest.mark.parametrize(("passes", "blocks"), [("forward", 2), ("backward", 4)])
 def test_a_step_waits_for_its_blocks_whatever_its_tile(passes: str, blocks: int) -> None:
     """K and V forward; Q, dO, and dQ read and written backward. Bundles hold no wait (benchmarks/README.md)."""
-    hardware, kernel = Hardware.load("tpu7x"), kernels["tokamax"]
+    hardware = Hardware.load("tpu7x")
     patient = replace(hardware, figures={**hardware.figures, "block_wait_s": 0.0})
     for tile in ("1024x1024", "2048x2048x512"):
-        known = entry("tpu7x", shape(tile, kernel="tokamax"), passes)
-        waits, none = (cost_of(known, kernel, passes, each, "bfloat16", 8, 4) for each in (hardware, patient))
+        wanted = shape(tile, kernel="tokamax", passes=passes)
+        waits, none = (on_device(cost("tpu7x", wanted), wanted, each) for each in (hardware, patient))
         expected = pytest.approx(blocks * hardware.figures["block_wait_s"])
         assert waits.whole_s - none.whole_s == waits.boundary_s - none.boundary_s == expected
         assert (waits.row_s, waits.dead_s) == (none.row_s, none.dead_s)
@@ -239,10 +226,8 @@ def test_a_kernel_that_makes_its_hops_leaves_none_to_the_schedule() -> None:
 
 
 def test_a_kernel_that_makes_hops_deals_heads_to_both_cores_or_to_one() -> None:
-    hardware, known = Hardware.load("v5p"), entry("v5p", shape())
-    own, ring = (
-        cost_of(known, kernels[name], "forward", hardware, "bfloat16", 3, 4) for name in ("pallas_tpu", "pallas_ring")
-    )
+    shapes = (shape(kernel=name, kv_heads=3) for name in ("pallas_tpu", "pallas_ring"))
+    own, ring = (on_device(cost("v5p", each), each, Hardware.load("v5p")) for each in shapes)
     assert own.whole_s == pytest.approx(2 / 3 * ring.whole_s)
 
 
@@ -253,7 +238,7 @@ def test_a_profile_without_the_figure_that_makes_seconds_takes_its_datasheet(nam
     bare = replace(known, figures=figures, compiler={})
     kernel = "splash" if name == "v5p" else "cudnn"
     plan = parse_plan(f"ring/striped/{kernel}@ring=8,tile={'1024' if kernel == 'splash' else '128'}")
-    assert shipped_costs(known, WORK, plan) and shipped_costs(bare, WORK, plan) is None
+    assert nearest_entries(known, WORK, plan) and nearest_entries(bare, WORK, plan) is None
 
 
 def test_a_canonical_program_is_small_and_of_one_device() -> None:
@@ -266,7 +251,10 @@ def test_a_kernel_takes_the_costs_of_the_kernel_that_computes_its_tiles() -> Non
     both = replace(WORK, passes="forward-backward")
     for kernel, forward in (("pallas_ring", "pallas_tpu"), ("pallas_bounded", "pallas_bounded")):
         found = shapes_of(both, parse_plan(f"ring/striped/{kernel}@ring=16,tile=1024x1024"))
-        assert {passes: each.kernel for passes, each in found.items()} == {"forward": forward, "backward": "pallas_tpu"}
+        assert {passes: each.computed_by.name for passes, each in found.items()} == {
+            "forward": forward,
+            "backward": "pallas_tpu",
+        }
 
 
 def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
@@ -291,11 +279,6 @@ def test_a_boundary_tile_takes_at_least_the_matmuls_that_it_computes() -> None:
     none: dict[str, float] = dict.fromkeys(("whole", "boundary", "row", "branch", "other"), 0.0)
     found = entries_of(CompiledProgram(cycles={"forward": none}, bundles=(fewer,)), key, hardware)["forward"]
     assert found.whole == pytest.approx(4088, rel=0.01) and found.boundary == pytest.approx(0.75 * found.whole)
-
-
-def test_cycles_of_an_entry_scale() -> None:
-    known = entry("v5p", shape())
-    assert all(getattr(known.times(2), name) == 2 * getattr(known, name) for name in CostEntry._fields)
 
 
 @pytest.mark.parametrize("source", ["bundles", "datasheet"])

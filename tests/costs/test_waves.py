@@ -6,7 +6,7 @@ import pytest
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_tables import shipped_costs, table_cost_model
+from stripectl.costs.strongest import cost_model
 from stripectl.costs.waves import busiest_processor, makespan, transposed
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
@@ -62,9 +62,8 @@ def test_a_backward_pass_goes_along_the_keys() -> None:
 def test_a_ring_of_gpus_takes_its_waves(layout: str) -> None:
     work = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward-backward")
     plan, target = parse_plan(f"ring/{layout}/cudnn@ring=8,tile=128"), parse_target("h100:8")
-    known = shipped_costs(target.hardware, work, plan)
-    assert known and known["forward"].source == "published"
-    machine = table_cost_model(target.hardware, work, plan, known, place_mesh(target, plan.mesh or ()))
+    machine = cost_model(target.hardware, work, plan, place_mesh(target, plan.mesh or ()))
+    assert machine.cost_source.source == "published"
     found = simulate(work, plan, machine)
     forward = [each for each in found.rounds if each.passes == "forward"]
     live = [each for each in forward if np.any(each.tiles.calls)]

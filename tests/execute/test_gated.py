@@ -19,13 +19,13 @@ from stripectl.core.recurrence import recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
-from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
+from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.errors import BadInput
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import max_relative_error, recurrence_by_token
 from stripectl.execute.verification import FLOAT32, random_arrays, tolerance
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
-from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 from tests.support.exact import DEVICES, cover_in_parts, device_cost, in_turns, relative_errors
 from tests.support.jaxprs import jaxpr_bytes, jaxpr_transfers
@@ -300,7 +300,7 @@ def test_kept_states_cost_memory_and_save_a_way_round(scheme: str) -> None:
 @pytest.mark.parametrize(("torus", "seconds"), [(False, 3.0), (True, 1.0 + 2.0 + 4.0)])
 def test_a_scan_crosses_the_links_between_on_a_torus(torus: bool, seconds: float) -> None:
     """Latency alone: three rounds on a switch; on a ring of links they cross 1, 2 and 4 of them, as many as 7 hops."""
-    machine = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, math.inf, True, FROM_DATASHEET, torus=torus)
+    machine = CostModel(TileCost(), TileCost(), hop_latency_s=1.0, torus=torus)
     plan = parse_plan("linear_scan/contiguous/gated@ring=8,tile=64")
     assert simulate(workload("gdn", plan, passes="forward"), plan, machine).seconds == seconds
 

@@ -14,11 +14,11 @@ from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
-from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
+from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import dense
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
-from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 from tests.support.exact import check_result, cover_in_parts, in_parts
 from tests.support.jaxprs import jaxpr_bytes
@@ -27,9 +27,8 @@ from tests.support.plans import why_refused, with_tile
 SEQ_LEN = 256
 NAMES = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
 SCHEMES = [f"{name}/{layout}" for name in NAMES for layout in schemes[name].layouts or layouts.names()]
-LATENT = CostModel(
-    TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, FROM_DATASHEET
-)  # nothing but hops takes time
+# Nothing but hops takes time.
+LATENT = CostModel(TileCost(), TileCost(), hop_latency_s=1.0, link_bytes_per_s_one_way=1e12)
 
 
 DEVICES, KV_HEADS = (2, 4, 8), (8, 2, 1)

@@ -16,13 +16,13 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPES, Workload
-from stripectl.costs.cost_model import COUNTING, CostModel, TileCost
+from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import read_target
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results import case as results_case
-from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.tile_cost import TileCost
 from stripectl.runner.plan_options import scheme_names
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.simulation import simulate
@@ -176,7 +176,7 @@ def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
     work, plan = planned("lasp", 8, passes="forward")
     tiles = kernels["chunked"].count_tiles([sequence_sharding(work, plan).bands(0, 0)[0]], plan.tiles["forward"])
     share = 8 / 7 * float(TileCost(1.0, 1.0).seconds(tiles, 1))
-    hop = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), share, float("inf"), True, FROM_DATASHEET)
+    hop = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), hop_latency_s=share)
     found = simulate(work, plan, hop)
     shares = [each for each in found.rounds if each.tiles.boundary.any()]
     assert [each.heads for each in shares] == [1, 1, 1, 1, 1, 1, 2]
@@ -188,9 +188,7 @@ def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
 @pytest.mark.parametrize("ways", [1, 2])
 def test_a_chain_is_latency_by_latency_and_a_gather_goes_both_ways_round(ways: int) -> None:
     """N-1 hops that wait for each other; and N/2 on a torus, which a switch has no use for."""
-    machine = CostModel(
-        TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, float("inf"), True, FROM_DATASHEET, torus=ways == 2
-    )
+    machine = CostModel(TileCost(), TileCost(), hop_latency_s=1.0, torus=ways == 2)
     taken = {name: simulate(*planned(name, 8, passes="forward"), machine).seconds for name in STATES}
     assert taken == {"lasp": 7.0, "lasp2": {1: 7.0, 2: 4.0}[ways]}
 

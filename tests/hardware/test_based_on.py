@@ -15,9 +15,9 @@ from stripectl.analysis.cost_sentences import cost_sentences
 from stripectl.analysis.plausibility import sending_s
 from stripectl.cli.list import hardware_summary
 from stripectl.compile.toolchain import topology_arguments
-from stripectl.core.kernel import kernels
-from stripectl.costs.cost_tables import table_of
-from stripectl.costs.entry_seconds import clock_ratio, cost_of
+from stripectl.costs.shape import TileShape
+from stripectl.costs.sources.entries import on_device
+from stripectl.costs.sources.table import clock_ratio, table_of
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import MAX_BASES, Hardware, hardware_names
 from stripectl.hardware.profile_fields import ACHIEVABLE
@@ -93,18 +93,14 @@ def test_a_slower_clock_lengthens_tiles_and_changes_nothing_else(tmp_path: Path,
     rate = {"clock_rate_ghz": float(base.compiler.get("clock_rate_ghz", 0)) / 2}
     clock = {"figures": {"clock_hz": figure(base.figures["clock_hz"] / 2)}} if tpu else {"compiler": rate}
     slow = Hardware.load(written(tmp_path, {"based_on": name} | clock))
-    table = table_of(slow.tables_of)
+    table = table_of(base)
     assert table
-    entry = next(
-        by_pass["forward"]
-        for (kernel, _), heads in table.entries.items()
-        if kernel == base.kernel
-        for tiles in heads.values()
-        for by_pass in tiles.values()
-        if "forward" in by_pass
-    )
+    heads, tiles = next(iter(table.costs[base.kernel, "bfloat16", "forward"].items()))
+    shape = TileShape(base.kernel, "bfloat16", heads, next(iter(tiles)), kv_heads=8)
     fast_s, slow_s = (
-        cost_of(entry, kernels[base.kernel], "forward", each, "bfloat16", 8, 1).whole_s for each in (base, slow)
+        on_device(found.cost, shape, each).whole_s
+        for each in (base, slow)
+        if (own := table_of(each)) and (found := own.entry(shape))
     )
     waits = base.figures.get("block_wait_s", 0) > 0
     assert slow_s == pytest.approx(2 * fast_s) if not waits else fast_s < slow_s < 2 * fast_s

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import AXES, parse_mesh
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import TileCost
-from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.slice_places import closed_walk
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import SlowestHop
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.collective_times import all_to_all_time
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import StepTransfer, seconds_sent
+from tests.support.machines import datasheet_machine
 from tests.support.plans import reference_plan
 
 WORK = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward")
@@ -159,7 +159,7 @@ def test_meshes_that_do_not_fit() -> None:
 
 def seconds(target: str, plan: str) -> float:
     machine, parsed = parse_target(target), reference_plan(f"{plan},tile={TILE}")
-    costs = datasheet_cost_model(machine.hardware, WORK, TILE, place_mesh(machine, parsed.mesh or ()))
+    costs = datasheet_machine(machine.hardware, WORK, TILE, place_mesh(machine, parsed.mesh or ()))
     return simulate(WORK, parsed, costs).seconds
 
 
@@ -198,9 +198,9 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
     h100 = Hardware.load("h100")
     network, link = h100.figure("network_bytes_per_s_one_way"), h100.figure("link_bytes_per_s_one_way")
     assert network and link and 8 * network < link
-    costs = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:8", "ring=16"))
+    costs = datasheet_machine(h100, WORK, TILE, wired("2*h100:8", "ring=16"))
     assert costs.received_bytes_per_s("all-gather", {"ring": 16}) == 8 * network
-    apart = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:8", "data=2,ring=8"))
+    apart = datasheet_machine(h100, WORK, TILE, wired("2*h100:8", "data=2,ring=8"))
     over = {"data": {"data": 2}, "ring": {"ring": 8}, "both": {"data": 2, "ring": 8}}
     rates = {name: apart.received_bytes_per_s("all-gather", axes) for name, axes in over.items()}
     assert rates == {"data": network, "ring": link, "both": 8 * network}
@@ -209,7 +209,7 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
     plan = reference_plan(f"all_gather/striped@ring=16,tile={TILE}")
     assert simulate(WORK, plan, free).seconds == pytest.approx(15 * block / (8 * network))
     exchanged = reference_plan(f"ulysses@ulysses=8,tile={TILE}")
-    wide = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:4", "ulysses=8"))
+    wide = datasheet_machine(h100, WORK, TILE, wired("2*h100:4", "ulysses=8"))
     moved = 4 * 8 * 128 * 2 * WORK.seq_len // 8 // 8  # of q, k, v and the output, what a device sends another
     seconds = simulate(WORK, exchanged, replace(wide, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)).seconds
     assert seconds == pytest.approx(moved * max(4 / network, 3 / link))
@@ -222,8 +222,8 @@ def test_a_gather_over_slices_takes_the_time_of_its_parts(mesh: str, axes: dict[
     v6e = Hardware.load("v6e")
     network = v6e.figure("network_bytes_per_s_one_way")
     assert network
-    costs = datasheet_cost_model(v6e, WORK, TILE, wired("2*v6e:16x16", mesh))
-    slice = datasheet_cost_model(v6e, WORK, TILE, wired("v6e:16x16", "fsdp=256"))
+    costs = datasheet_machine(v6e, WORK, TILE, wired("2*v6e:16x16", mesh))
+    slice = datasheet_machine(v6e, WORK, TILE, wired("v6e:16x16", "fsdp=256"))
     for opcode in ("all-gather", "reduce-scatter", "all-reduce"):
         in_slice_s = 255 / 256 / slice.received_bytes_per_s(opcode, {"fsdp": 256})
         expected_s = 1 / 512 / network + in_slice_s
@@ -234,7 +234,7 @@ def test_an_exchange_over_slices_is_limited_by_the_busier_of_links_and_network()
     v6e = Hardware.load("v6e")
     network = v6e.figure("network_bytes_per_s_one_way")
     assert network
-    costs = datasheet_cost_model(v6e, WORK, TILE, wired("2*v6e:2x4", "ulysses=16"))
+    costs = datasheet_machine(v6e, WORK, TILE, wired("2*v6e:2x4", "ulysses=16"))
     assert all_to_all_time(costs, "ulysses", 16, 10**9).busy_s == pytest.approx(8 * 10**9 / network)
 
 
@@ -242,7 +242,7 @@ def test_an_exchange_over_slices_is_limited_by_the_busier_of_links_and_network()
 @pytest.mark.parametrize("opcode", ["collective-permute", "all-to-all"])
 def test_a_permutation_over_slices_sends_through_the_network_of_each_device(target: str, opcode: str) -> None:
     hardware = parse_target(target).hardware
-    costs = datasheet_cost_model(hardware, WORK, TILE, wired(target, "ring=16"))
+    costs = datasheet_machine(hardware, WORK, TILE, wired(target, "ring=16"))
     sent = StepTransfer(opcode, ("ring",), 10**9, times=3)
     seconds = seconds_sent(sent, reference_plan(f"ring/striped@ring=16,tile={TILE}"), costs)
     network = hardware.figure("network_bytes_per_s_one_way")
@@ -251,20 +251,18 @@ def test_a_permutation_over_slices_sends_through_the_network_of_each_device(targ
 
 def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
     target = parse_target("2*h100:8")
-    made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 16),)))
+    made = datasheet_machine(target.hardware, WORK, TILE, place_mesh(target, (("ring", 16),)))
     source = made.cost_source
-    assert source.left_out and source.left_out.endswith(
-        "; hop latency (not published); network latency (not published)"
-    )
+    assert source.left_out == "kernel inefficiency at small blocks; network latency (not published)"
     assert {"hbm_bytes_per_s", "link_bytes_per_s_one_way"} <= {*(source.sources or {})}
 
 
 def test_the_datasheet_says_which_hops_are_slower() -> None:
     target = parse_target("v5e:1x8")
-    made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
+    made = datasheet_machine(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
     (ring,) = (made.cost_source.slower_hops or {}).items()
     assert ring == ("ring", SlowestHop(longest_latency_s=ring[1].longest_latency_s))
     assert ring[1].longest_latency_s == pytest.approx(7e-6)
     target = parse_target("v5e:2x4")
-    made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
+    made = datasheet_machine(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
     assert made.cost_source.slower_hops is None

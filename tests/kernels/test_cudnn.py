@@ -20,7 +20,6 @@ from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.costs.cost_model import COUNTING
-from stripectl.costs.datasheet import datasheet_cost_model
 from stripectl.costs.defaults import with_names
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.reference import max_relative_error
@@ -37,6 +36,7 @@ from tests.support.compilers import needs_gpu
 from tests.support.cudnn import attend, differentiate
 from tests.support.exact import check, cover_in_parts, on_devices
 from tests.support.kernels import check_rectangles
+from tests.support.machines import datasheet_machine
 from tests.support.plans import tiles_for, with_tile
 
 TILE = Tile(128, 128)
@@ -250,10 +250,10 @@ def test_the_datasheets_tiles_find_their_keys_in_the_cache() -> None:
     """Were keys fetched for every row of tiles, tiles so small would wait for memory, and the library's do not."""
     hardware = parse_target("h100:8").hardware
     rate = hardware.figures["achievable_flops_per_s_bfloat16"]
-    machine = datasheet_cost_model(hardware, WORK, TILE, kernel=kernels["cudnn"])
+    machine = datasheet_machine(hardware, WORK, TILE, kernel="cudnn")
     assert machine.forward.whole_s == pytest.approx(4 * 128**3 / rate)
     assert machine.backward.whole_s == pytest.approx(10 * 128**3 / rate)
-    assert datasheet_cost_model(hardware, WORK, TILE).forward.whole_s > 1.5 * machine.forward.whole_s
+    assert datasheet_machine(hardware, WORK, TILE).forward.whole_s > 1.5 * machine.forward.whole_s
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
+from stripectl.costs.sources.timed_tiles import BlockShape, CalibrationBlock
 from stripectl.measure.session import block_programs
-from stripectl.simulate.calibration import BlockShape, CalibrationBlock
 
 ROWS = 64
 

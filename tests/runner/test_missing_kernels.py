@@ -16,7 +16,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_tables import machine_table
+from stripectl.costs.sources.table import machine_table
 from stripectl.errors import Missing
 from stripectl.hardware.target import parse_target
 from stripectl.measure.local_target import LocalTarget

@@ -17,9 +17,9 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs import default_tiles
-from stripectl.costs.cost_entries import CostKey, Heads
-from stripectl.costs.cost_tables import table_of
 from stripectl.costs.keys_at_once import cost_of_scores
+from stripectl.costs.shape import Heads, TileShape
+from stripectl.costs.sources.table import table_of
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
 from stripectl.measure.local_target import LocalTarget
@@ -104,10 +104,13 @@ def test_of_the_third_sides_of_a_tile_the_cheapest_of_the_table_is_searched() ->
     usual = default_tiles.tiles_for(plan, work, place.target.hardware, "backward")
     assert found[0] == usual[0] and len(found) <= len(usual) + 1
     assert {tile.sides for tile in found} == {tile.sides for tile in usual}
-    table, named = table_of("tpu7x"), next(tile for tile in found if tile.block_kv_compute)
+    table, named = table_of(place.target.hardware), next(tile for tile in found if tile.block_kv_compute)
     assert table
-    shapes = (CostKey("pallas_tpu", "bfloat16", Heads(128, 128), tile) for tile in (named, Tile(*named.sides)))
-    best, own = (cost_of_scores(table, shape, "backward", masked=False) for shape in shapes)
+    heads = Heads(128, 128)
+    best, own = (
+        cost_of_scores(table, TileShape("pallas_tpu", "bfloat16", heads, tile, passes="backward"), masked=False)
+        for tile in (named, Tile(*named.sides))
+    )
     assert best and own and best < own
     other = parse_plan("ring/striped/xla@ring=4")
     usual = default_tiles.tiles_for(other, work, place.target.hardware, "backward")
@@ -119,9 +122,12 @@ def test_a_kernel_that_multiplies_whole_tiles_at_once_is_searched_within_the_blo
     work = Workload(seq_len=2**18, heads=32, kv_heads=8, head_dim=128)
     found = searched_tiles(simulated_case(work, plan, place), place, "forward", False)
     assert {Tile(1024, 1024, 512), Tile(2048, 2048, 512)} <= set(found) and Tile(2048, 2048) not in found
-    table, every = table_of("tpu7x"), searched_tiles(simulated_case(work, plan, place), place, "forward", True)
+    table, every = (
+        table_of(place.target.hardware),
+        searched_tiles(simulated_case(work, plan, place), place, "forward", True),
+    )
     assert table and set(found) < set(every)
-    entries = table.tiles(CostKey("tokamax", "bfloat16", Heads(128, 128), Tile(1024, 1024)), "forward")
+    entries = table.tiles(TileShape("tokamax", "bfloat16", Heads(128, 128), Tile(1024, 1024)))
     most, tried = (max(kernels["tokamax"].full_name(tile).scores_at_once for tile in each) for each in (entries, every))
     assert tried == most
 

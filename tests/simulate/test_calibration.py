@@ -7,7 +7,7 @@ import pytest
 
 from stripectl.core.kernel import kernels
 from stripectl.core.workload import Workload
-from stripectl.simulate.calibration import BlockShape, CalibrationBlock, block_tile_count, fit_tiles
+from stripectl.costs.sources.timed_tiles import BlockShape, CalibrationBlock, block_tile_count, fit_tiles
 
 GPU_RUNS = Path(__file__).parents[2] / "benchmarks" / "gpu"
 

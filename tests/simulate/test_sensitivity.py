@@ -8,12 +8,13 @@ import pytest
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import PARTS, CostModel, TileCost
+from stripectl.costs.cost_model import PARTS, CostModel
 from stripectl.hardware.links import Hops
 from stripectl.hardware.target import read_target
 from stripectl.results.backend import Final, finals
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.measurement import Measurement, TimeAtLength
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.sensitivity import (
     bottleneck_shares,
     other_lengths,
@@ -33,7 +34,7 @@ def plan(layout: str = "striped", tile: int = 128) -> Plan:
 
 
 def machine(cost: TileCost, rate: float = 1e18, latency: float = 0.0) -> CostModel:
-    return CostModel(cost, cost, latency, rate, True, FROM_DATASHEET)
+    return CostModel(cost, cost, FROM_DATASHEET, latency, rate)
 
 
 BOUND_BY = {

@@ -7,19 +7,20 @@ from stripectl.core.defaults import with_mesh
 from stripectl.core.layout import Tile
 from stripectl.core.plan import schemes
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import CostModel, TileCost
-from stripectl.costs.datasheet import datasheet_cost_model
-from stripectl.hardware.profile import Hardware
-from stripectl.results.cost_source import FROM_DATASHEET
-from stripectl.simulate.calibration import (
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.sources.timed_tiles import (
     CalibrationBlock,
     block_tile_count,
     blocks_for,
     fit_hop,
     fit_tiles,
-    measured_cost_model,
+    timed_cost_model,
 )
+from stripectl.hardware.profile import Hardware
+from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
+from tests.support.machines import datasheet_machine
 from tests.support.plans import reference_plan as parse_plan
 from tests.support.plans import with_tile
 
@@ -29,9 +30,8 @@ HOP_BYTES = 2 * ROWS * 4 * 2  # keys and values of one head in bfloat16
 
 
 def machine(tile_s: float = 1.0, rate: float = 1e12, latency: float = 0.0, overlaps: bool = True) -> CostModel:
-    return CostModel(
-        TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, FROM_DATASHEET
-    )
+    costs = TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s)
+    return CostModel(*costs, FROM_DATASHEET, latency, rate, overlaps)
 
 
 def seconds(plan: str, machine: CostModel, passes: str = "forward") -> float:
@@ -101,7 +101,7 @@ def test_the_fit_finds_the_costs_that_made_the_times() -> None:
     times = {block: float(cost.seconds(block_tile_count(block, tile, "xla"), 2)) for block in [*fitted, held_out]}
     found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2, "xla")
     assert (found.whole_s, found.boundary_s, found.call_s) == pytest.approx((1e-3, 1.5e-3, 2e-4), rel=1e-3)
-    made = measured_cost_model({"forward": times}, {"forward": tile}, 2, "xla", (1e-5, 1e9), overlaps=False)
+    made = timed_cost_model({"forward": times}, {"forward": tile}, 2, "xla", (1e-5, 1e9), Hardware.load("v5p"))
     timed = made.cost_source.forward
     assert timed and timed.held_out and abs(timed.held_out.error) < 1e-3
 
@@ -116,7 +116,7 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
         }
         for passes, tile in tiles.items()
     }
-    made = measured_cost_model(times, tiles, 1, "xla", None, False)
+    made = timed_cost_model(times, tiles, 1, "xla", None, Hardware.load("v5p"))
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
     assert (made.cost_source.tile, made.cost_source.backward_tile) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})
@@ -139,7 +139,7 @@ def test_blocks_hold_four_of_the_largest_tiles() -> None:
 
 def test_the_datasheet_bounds_a_tile_by_matmuls_or_memory() -> None:
     hardware, work = Hardware.load("v5p"), Workload(seq_len=2**16, heads=1, kv_heads=1, head_dim=128)
-    large, small = (datasheet_cost_model(hardware, work, Tile(side, side)) for side in (2048, 16))
+    large, small = (datasheet_machine(hardware, work, Tile(side, side)) for side in (2048, 16))
     assert large.forward.whole_s == pytest.approx(4 * 2048**2 * 128 / 459e12)
     assert small.forward.whole_s == pytest.approx(2 * 16 * 128 * 2 / 2765e9)
     assert np.isclose(large.backward.whole_s / large.forward.whole_s, 2.5)

@@ -18,7 +18,7 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES, Workload
-from stripectl.costs.cost_model import CostModel, TileCost
+from stripectl.costs.cost_model import CostModel
 from stripectl.errors import BadInput
 from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
@@ -27,6 +27,7 @@ from stripectl.results.case import Case
 from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
+from stripectl.results.tile_cost import TileCost
 from stripectl.runner.cases import bench_cases
 from stripectl.runner.meshes import every_mesh, promising_plans
 from stripectl.runner.request import Request
@@ -202,7 +203,7 @@ def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
 def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     target = parse_target("v5e:2x2")
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
-    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, FROM_DATASHEET)
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9)
     case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated")
     timed = simulated_step(case, hardware, [machine], attention_times(case.layers, [machine]))
     found = explained_step(timed, hardware, [machine])

@@ -19,13 +19,13 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import DTYPE_BYTES, Workload
-from stripectl.costs.cost_entries import CostKey, Heads
-from stripectl.costs.cost_model import CostModel, TileCost
-from stripectl.costs.cost_tables import table_of
-from stripectl.costs.entry_seconds import cost_of
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.shape import TileShape
+from stripectl.costs.sources.entries import on_device
+from stripectl.costs.sources.table import table_of
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums, lists_live_tiles
-from stripectl.results.cost_source import CostOrigin, CostSource
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.simulation import simulate
 from stripectl.util.files import data_folder
@@ -136,20 +136,18 @@ def _row(columns: dict[str, str]) -> PublishedTime:
 
 def predicted_s(row: PublishedTime) -> float | None:
     """Seconds of a row by the table of its machine; None where the table has no such kernel or pass."""
-    hardware, plan, table = Hardware.load(row.hardware), row.plan, table_of(row.hardware)
-    assert plan.tile
-    shape = CostKey(plan.kernel, row.workload.dtype, Heads(row.head_dim, row.v_dim), plan.tile)
-    costs = table.costs(shape) if table else None
-    if costs is None or row.passes not in costs.by_pass:
+    hardware = Hardware.load(row.hardware)
+    table, shape = table_of(hardware), TileShape.of(row.workload, row.plan, row.passes)
+    entry = table and table.entry(shape)
+    if not entry:
         return None
-    entry, heads = costs.by_pass[row.passes], (row.kv_heads * row.batch, row.heads // row.kv_heads)
-    cost = cost_of(entry, kernels[plan.kernel], row.passes, hardware, row.workload.dtype, *heads)
-    return sum(call.end_s.max() - call.start_s.max() for call in calls(row, cost)) + copied_s(row, hardware)
+    timed = calls(row, on_device(entry.cost, shape, hardware))
+    return sum(call.end_s.max() - call.start_s.max() for call in timed) + copied_s(row, hardware)
 
 
 def calls(row: PublishedTime, cost: TileCost) -> list[KernelCall]:
     """The calls of the kernel in the pass of a row, on a machine where only tiles take time."""
-    machine = CostModel(cost, cost, 0.0, math.inf, True, CostSource(source=CostOrigin.PUBLISHED))
+    machine = CostModel(cost, cost)
     return [each for each in simulate(row.workload, row.plan, machine).rounds if each.passes == row.passes]
 
 

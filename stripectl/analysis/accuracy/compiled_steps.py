@@ -18,10 +18,8 @@ from stripectl.analysis.accuracy.paper import paper_kernel, with_kernel
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.analysis.striped_attention_paper import published_rows
 from stripectl.compile.cost_model import compiled_cost_model
-from stripectl.core.kernel import kernels
 from stripectl.core.plan import parse_plan
-from stripectl.costs.cost_tables import shipped_costs
-from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
 from stripectl.results.compiled_program import CompiledProgram
@@ -79,10 +77,9 @@ def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> floa
     workload, plan = step_workload(model, seq_len), parse_plan(text)
     assert plan.tile
     wired = place_mesh(target, plan.mesh or ())
-    known = shipped_costs(target.hardware, workload, plan)
-    machine = compiled_cost_model(target.hardware, workload, plan, program, wired, known)
+    machine = compiled_cost_model(target.hardware, workload, plan, program, wired)
     if as_paper:
-        peak = datasheet_cost_model(target.hardware, workload, plan.tile, wired, kernel=kernels[KERNEL])
+        peak = datasheet_costs(target.hardware, workload, plan)
         theirs = with_kernel(peak, paper_kernel()[HARDWARE])
         machine = replace(machine, forward=theirs.forward, backward=theirs.backward)
     clock = target.hardware.figures["clock_hz"]

@@ -34,7 +34,7 @@ from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import make_mesh
 from stripectl.core.plan import Plan
-from stripectl.costs.cost_tables import shipped_costs, table_cost_model
+from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
@@ -108,9 +108,7 @@ def simulated_step_s(plan: Plan, seq_len: int) -> float:
     """Seconds of a step, with the measured tile and rematerialisation."""
     target, workload = parse_target(TARGET), step_workload(MODEL, seq_len)
     plan = replace(plan, tile=TILE, remat=REMAT)
-    known = shipped_costs(target.hardware, workload, plan)
-    assert known
-    machine = table_cost_model(target.hardware, workload, plan, known, as_jax_lays_it(plan))
+    machine = cost_model(target.hardware, workload, plan, as_jax_lays_it(plan))
     machine = replace(machine, exposed=EXPOSED)
     if plan.scheme == ONE_CALL:
         machine = replace(machine, memory_bytes_per_s=math.inf)

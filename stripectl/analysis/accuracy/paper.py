@@ -13,16 +13,17 @@ import numpy as np
 
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.analysis.striped_attention_paper import published_rows
-from stripectl.core.kernel import kernels
 from stripectl.core.layout import parse_tile
 from stripectl.core.mesh import make_mesh
 from stripectl.core.plan import Plan
-from stripectl.costs.cost_model import CostModel, TileCost
-from stripectl.costs.datasheet import datasheet_cost_model
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.links import with_links
+from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import target_of
 from stripectl.results.records import Sparse, read_record
+from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.training_step import simulated_step_model
 from stripectl.util.files import data_folder, load_yaml
 
@@ -105,7 +106,7 @@ def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: 
     tile = block._replace(block_q=min(block.block_q, seq_len // ring), block_kv=min(block.block_kv, seq_len // ring))
     plan = Plan("ring", layout, "xla", mesh=make_mesh({"ring": ring, "tensor": tensor}), tile=tile)
     wired = place_mesh(target_of(hardware, plan.devices), plan.mesh or ())
-    machine = datasheet_cost_model(hardware, workload, tile, wired, kernel=kernels["xla"])
+    machine = with_links(hardware, datasheet_costs(hardware, workload, plan), wired)
     return simulated_step_model(workload, plan, hardware, [with_kernel(machine, kernel)]).timed().seconds
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from stripectl.core.lengths import format_length
 from stripectl.core.plan import kernels
 from stripectl.core.workload import STEP
-from stripectl.costs.datasheet import intensity
+from stripectl.costs.sources.datasheet import intensity
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.reporters.html.charts import PANEL, Chart, Section, chart_table, grouped_by, section
 from stripectl.reporters.html.vega_lite import draw_file, tip

@@ -2,24 +2,25 @@
 sides of the tile that is fitted to all entries, and by the matrix units that a head fills."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from stripectl.core.layout import Tile
-from stripectl.costs.cost_entries import CostEntry
-from stripectl.costs.waves import Wave
+from stripectl.results.tile_cost import SECONDS, TileCost
 
 MATRIX_UNIT = 128  # rows of a matrix unit up to v5; heads are padded to a multiple
 # The share of a tile's matmuls that involve the heads of keys; the others involve the heads of values. Forward: S = QK,
 # then PV; backward: S, dQ and dK, then dV and dP.
 KEY_GROWTH = {"forward": 1 / 2, "backward": 3 / 5}
+LINES = {"row_s": 0, "column_s": 1}  # the side of a tile on which its cost depends alone
 
 
-def mean_of_heads(own: CostEntry | Wave, other: CostEntry | Wave, passes: str) -> CostEntry | Wave:
-    """The entry where value heads and key heads have different sizes: each matmul has its own size."""
-    share, names = KEY_GROWTH[passes], own._fields if isinstance(own, CostEntry) else ("tile_s",)
-    return own._replace(**{n: getattr(own, n) * share + getattr(other, n) * (1 - share) for n in names})
+def mean_of_heads(own: TileCost, other: TileCost, passes: str) -> TileCost:
+    """The cost where value heads and key heads have different sizes: each matmul has its own size."""
+    share = KEY_GROWTH[passes]
+    return replace(own.combined(other, lambda mine, theirs: mine * share + theirs * (1 - share)), call_s=own.call_s)
 
 
 def padded(head_dim: int, unit: int = MATRIX_UNIT) -> int:
@@ -32,16 +33,16 @@ def nearest_head(head_dim: int, known: Iterable[int]) -> int:
     return min(larger) if larger else max(known)
 
 
-def interpolated_entry(known: Mapping[Tile, CostEntry], nearest: Tile, tile: Tile) -> CostEntry:
-    """An entry for a tile without one: each cost follows its trend along the sides of the known tiles."""
+def interpolated_cost(known: Mapping[Tile, TileCost], nearest: Tile, tile: Tile) -> TileCost:
+    """The cost of a tile without an entry: each part follows its trend along the sides of the known tiles."""
 
     def along(name: str) -> float:
-        costs = tuple((each, getattr(entry, name)) for each, entry in known.items())
-        model = polynomial(costs, ("row", "column").index(name) if name in ("row", "column") else None)
+        costs = tuple((each, getattr(cost, name)) for each, cost in known.items())
+        model = polynomial(costs, LINES.get(name))
         here, there = getattr(known[nearest], name), model(nearest)
         return here * model(tile) / there if there else here
 
-    return known[nearest]._replace(**{name: along(name) for name in CostEntry._fields})
+    return replace(known[nearest], **{name: along(name) for name in SECONDS})
 
 
 @lru_cache(2**8)  # a search asks for many tiles of few tables

@@ -1,12 +1,13 @@
-"""Calibration: tiles and hops of the local machine, as they were timed.
+"""Tiles and hops of the local machine, as they were timed.
 
 A calibration times blocks of whole, causal and dead scores, fits one cost per kind of tile, and is checked on a block
 that was not in the fit. A block has one key/value group; on a GPU it has as many as the workload, because a GPU
 computes heads at the same time: one head of 4k rows leaves three quarters of an H200 idle.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.linear_attention import CONSTANT
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.workload import Workload
-from stripectl.costs.cost_model import CostModel, TileCost
-from stripectl.results.cost_source import CostOrigin, CostSource, HeldOutBlock, HopCost, TileSeconds
+from stripectl.costs.cost_model import CostModel
+from stripectl.hardware.profile import Hardware
+from stripectl.results.cost_source import CostOrigin, CostSource, HopCost
 from stripectl.results.records import Sparse
+from stripectl.results.tile_cost import HeldOutBlock, TileCost
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
@@ -115,47 +118,37 @@ def fit_hop(nbytes: Sequence[int], seconds: Sequence[float]) -> tuple[float, flo
     return float(latency), 1 / max(float(per_byte), 1e-18)
 
 
-def calibrated_tile(
-    seconds: Mapping[CalibrationBlock, float], tile: Tile, heads: int, kernel: str
-) -> tuple[TileCost, TileSeconds]:
-    """The cost of a tile, fitted to the seconds of its blocks; and the same with the blocks, and with the error of the
-    fit on the block that was held out."""
+def calibrated_tile(seconds: Mapping[CalibrationBlock, float], tile: Tile, heads: int, kernel: str) -> TileCost:
+    """The cost of a tile, fitted to the seconds of its blocks, with the error of the fit on the block held out."""
     fitted, held_out = blocks_for(tile)
     cost = fit_tiles(fitted, [seconds[block] for block in fitted], tile, heads, kernel)
     predicted_s = float(cost.seconds(block_tile_count(held_out, tile, kernel), heads))
     measured_s = seconds[held_out]
-    return cost, TileSeconds(
-        whole_s=cost.whole_s,
-        boundary_s=cost.boundary_s,
-        dead_s=cost.dead_s,
-        call_s=cost.call_s,
-        blocks=tuple(map(str, fitted)),
-        held_out=HeldOutBlock(block=str(held_out), measured_s=measured_s, error=predicted_s / measured_s - 1),
-    )
+    shown = HeldOutBlock(block=str(held_out), measured_s=measured_s, error=predicted_s / measured_s - 1)
+    return replace(cost, blocks=tuple(map(str, fitted)), held_out=shown)
 
 
-def measured_cost_model(
+def timed_cost_model(
     times: Mapping[str, Mapping[CalibrationBlock, float]],
     tiles: Mapping[str, Tile],
     heads: int,
     kernel: str,
     hop: tuple[float, float] | None,
-    overlaps: bool,
+    hardware: Hardware,
 ) -> CostModel:
     """A machine whose tiles were timed: `times[pass][block]` in seconds, including the held-out block, for the tile of
     each pass. A pass that was not timed costs nothing and must not be simulated."""
-    costs: dict[str, TileCost] = {passes: TileCost(0.0, 0.0) for passes in ("forward", "backward")}
-    timed = dict[str, TileSeconds]()
-    for passes, tile in tiles.items():
-        costs[passes], timed[passes] = calibrated_tile(times[passes], tile, heads, kernel)
-    latency, rate = hop or (0.0, float("inf"))
+    costs = {passes: calibrated_tile(times[passes], tile, heads, kernel) for passes, tile in tiles.items()}
+    latency_s, rate = hop or (0.0, math.inf)
     own = tiles.get("backward", tiles["forward"])
     source = CostSource(
         source=CostOrigin.MEASURED_TILE,
         tile=str(tiles["forward"]),
         backward_tile=str(own) if own != tiles["forward"] else None,
-        forward=timed.get("forward"),
-        backward=timed.get("backward"),
-        hop=HopCost(latency_s=latency, bytes_per_s_one_way=rate) if hop else None,
+        forward=costs.get("forward"),
+        backward=costs.get("backward"),
+        hop=HopCost(latency_s=latency_s, bytes_per_s_one_way=rate) if hop else None,
     )
-    return CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, source)
+    forward, backward = (costs.get(passes, TileCost()) for passes in ("forward", "backward"))
+    torus = bool(hardware.torus_dims)
+    return CostModel(forward, backward, source, latency_s, rate, hardware.overlaps, torus=torus)

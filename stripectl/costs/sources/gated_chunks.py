@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from stripectl.core.workload import DTYPE_BYTES, GATE_DTYPE, Workload
-from stripectl.costs.cost_model import TileCost
+from stripectl.results.tile_cost import TileCost
 
 STATE_BYTES_PER_ELEMENT = 4
 

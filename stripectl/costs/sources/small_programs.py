@@ -8,56 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.core.kernel import PallasKernel, kernels
-from stripectl.core.layout import Tile
-from stripectl.core.mesh import BATCH_AXES, HEAD_AXES
+from stripectl.core.kernel import Kernel, PallasKernel, kernels
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
-from stripectl.costs.datasheet import chunk_costs
-from stripectl.costs.gated_costs import chunk_work
+from stripectl.costs.shape import TileShape
+from stripectl.costs.sources.datasheet import chunk_costs
+from stripectl.costs.sources.gated_chunks import chunk_work
 from stripectl.hardware.profile import Hardware
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.cost_source import CostOrigin
+from stripectl.results.tile_cost import TileCost
 
 
-class Heads(NamedTuple):
-    """The sizes of key and value heads: written `192/128`, or `128` where they are equal."""
-
-    keys: int
-    values: int
-
-    @classmethod
-    def read(cls, text: object) -> "Heads":
-        """The sizes in a table."""
-        keys, _, values = str(text).partition("/")
-        return cls(int(keys), int(values or keys))
-
-
-class CostKey(NamedTuple):
-    """The inputs of a cost other than the machine. The kernel is the kernel that computes the tiles."""
-
-    kernel: str
-    dtype: str
-    heads: Heads
-    tile: Tile
-    recurrence: str = ""
-
-    @property
-    def costs_of(self) -> str:
-        """The kernel, and the recurrence that it computes."""
-        return f"{self.kernel}/{self.recurrence}" if self.recurrence else self.kernel
-
-    @property
-    def head_dim(self) -> int:
-        return self.heads.keys
-
-    def with_heads(self, size: int) -> "CostKey":
-        return self._replace(heads=Heads(size, size))
-
-
-class CostEntry(NamedTuple):
-    """Cycles of a device with all cores busy, or microseconds of a GPU: per tile of each kind and head, and per row of
-    tiles for its start and its end; in a pass whose lines are columns of tiles, per column and key/value head."""
+class TileCycles(NamedTuple):
+    """Cycles of a device with all cores busy: per tile of each kind and head, and per row of tiles for its start and
+    its end; in a pass whose lines are columns of tiles, per column and key/value head."""
 
     whole: float
     boundary: float
@@ -65,8 +30,10 @@ class CostEntry(NamedTuple):
     row: float = 0.0
     column: float = 0.0
 
-    def times(self, factor: float) -> "CostEntry":
-        return CostEntry(*(cycles * factor for cycles in self))
+    def cost(self, clock_hz: float) -> TileCost:
+        """The cost at a clock rate."""
+        whole, boundary, dead, row, column = (cycles / clock_hz for cycles in self)
+        return TileCost(whole, boundary, dead, row, column_s=column)
 
 
 HEADS_IN_NAME = re.compile(r"_(\d+)_heads")
@@ -76,7 +43,7 @@ FEW_TILES = 3  # likewise, for a tile that fits into a core's memory in a short 
 
 
 def canonical_program(
-    shape: CostKey, mask: str = "causal", passes: str = "forward-backward", tiles: int = CANONICAL_TILES
+    shape: TileShape, mask: str = "causal", passes: str = "forward-backward", tiles: int = CANONICAL_TILES
 ) -> tuple[Workload, Plan]:
     """The small program from which the costs of a shape are read: attention on one device, forward and backward; of a
     recurrence on two, because one device makes no map."""
@@ -94,7 +61,7 @@ def canonical_program(
     return workload, Plan("memory_efficient", "contiguous", shape.kernel, mesh=(), tile=tile)
 
 
-def canonical_recurrence(shape: CostKey) -> tuple[Workload, Plan]:
+def canonical_recurrence(shape: TileShape) -> tuple[Workload, Plan]:
     heads = CANONICAL["heads"]
     workload = Workload(
         seq_len=2 * CANONICAL_TILES * shape.tile.block_kv,
@@ -137,7 +104,7 @@ def mean_bundles(alike: Sequence[KernelBundles], masked: bool, share: float) -> 
 
 def entry_of_bundles(
     bundles: Sequence[KernelBundles], parts: Sequence[PallasKernel], matmul: float, cores: int
-) -> CostEntry | None:
+) -> TileCycles | None:
     """The entry of a pass, which consists of `parts`, from the bundles of a program; None where they are missing.
     Bundles count for one core of a device. They do not include waiting for a matrix unit, so a tile takes at least
     its matmuls, each of `matmul` cycles at the peak rate."""
@@ -155,12 +122,12 @@ def entry_of_bundles(
             column += masked.row
         else:
             row += masked.row
-    return CostEntry(whole, boundary, dead, row, column)
+    return TileCycles(whole, boundary, dead, row, column)
 
 
 def entry_of_chunks(
     bundles: Sequence[KernelBundles], parts: Sequence[PallasKernel], least: Mapping[str, float], cores: int
-) -> CostEntry | None:
+) -> TileCycles | None:
     """The entry of linear attention's pass; None where bundles are missing. A step computes a chunk of as many heads as
     the name of its kernel says. Chunks take at least `least[kind]` cycles (`chunk_cycles`)."""
     found = dict.fromkeys(least, 0.0)
@@ -170,19 +137,19 @@ def entry_of_chunks(
             return None
         of_heads = [(each.tile + each.step) / int(HEADS_IN_NAME.findall(each.name)[0]) for each in alike]
         found[part.chunks] += float(np.mean(of_heads)) / cores
-    return CostEntry(**{kind: max(cycles, least[kind]) for kind, cycles in found.items()})
+    return TileCycles(**{kind: max(cycles, least[kind]) for kind, cycles in found.items()})
 
 
-def entry_of_cycles(cycles: Mapping[str, float]) -> CostEntry | None:
+def entry_of_cycles(cycles: Mapping[str, float]) -> TileCycles | None:
     """The entry of a pass from the compiler's estimates for the bodies of a program's tile loops."""
     if not cycles["whole"] and not cycles["boundary"]:
         return None
     whole, boundary = cycles["whole"] or cycles["boundary"], cycles["boundary"] or cycles["whole"]
-    return CostEntry(whole, boundary, row=cycles["row"])
+    return TileCycles(whole, boundary, row=cycles["row"])
 
 
 def chunk_cycles(
-    shape: CostKey, passes: str, flops_per_cycle: float, memory_bytes_per_cycle: float
+    shape: TileShape, passes: str, flops_per_cycle: float, memory_bytes_per_cycle: float
 ) -> dict[str, float]:
     """Cycles of a chunk's matmuls at the peak rate, by the kind of its tile. With a constant decay, XLA computes whole
     tiles and rows, and they take at least their memory traffic."""
@@ -198,9 +165,9 @@ def chunk_cycles(
     return {kind: work[name].flops / flops_per_cycle for kind, name in zip(("whole", "boundary"), names, strict=True)}
 
 
-def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> dict[str, CostEntry]:
+def entries_of(program: CompiledProgram, shape: TileShape, hardware: Hardware) -> dict[str, TileCycles]:
     """The entries of a compiled program whose tiles have this shape in all passes, by pass."""
-    clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), kernels[shape.kernel].bundles
+    clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), shape.computed_by.bundles
     if not clock or not program.cycles:
         return {}
     area = shape.tile.scores
@@ -219,24 +186,11 @@ def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> 
     return {passes: entry for passes, entry in found.items() if entry}
 
 
-def source_of(kernel: str) -> CostOrigin:
+def has_tile_costs(kernel: Kernel) -> bool:
+    """Whether small programs show the costs of a kernel's tiles."""
+    return kernel.family == "softmax" or bool(kernel.bundles)
+
+
+def source_of(kernel: Kernel) -> CostOrigin:
     """The source of a kernel's cycles from a compiler."""
-    return CostOrigin.BUNDLES if kernels[kernel].bundles else CostOrigin.ESTIMATED_CYCLES
-
-
-def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
-    """(key/value heads of a device, of all its requests; query heads of each)."""
-    dealt = plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
-    return max(1, workload.kv_heads * workload.batch // dealt), workload.heads // workload.kv_heads
-
-
-def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
-    """The inputs of a plan's costs, by pass."""
-    return {each: cost_key_of(workload, plan, each) for each in workload.kernel_passes}
-
-
-def cost_key_of(workload: Workload, plan: Plan, passes: str) -> CostKey:
-    """The inputs of a plan's costs in a pass."""
-    recurrence, kernel = workload.recurrence if workload.attention == "linear" else "", kernels[plan.kernel]
-    heads, tile = Heads(workload.head_dim, workload.value_dim), kernel.shortest_name(plan.tiles[passes])
-    return CostKey(kernel.computes(passes), workload.dtype, heads, tile, recurrence)
+    return CostOrigin.BUNDLES if kernel.bundles else CostOrigin.ESTIMATED_CYCLES

@@ -1,0 +1,48 @@
+"""The cost model of a plan on a machine, with tiles from the strongest source that knows them.
+
+A source is a function of machine, workload and plan; it returns a machine without links, or None where it does not know
+the plan's tiles. In this order, the first that knows them decides:
+
+1. times of tiles on this machine (`timed_tiles`), together with times of hops;
+2. the table that ships for the machine, where it has the tiles themselves (`table`);
+3. small programs, compiled for the machine (`small_programs`), where its compiler is at hand;
+4. the table's nearest entries;
+5. the compiler's estimates for the plan's own program, where it was compiled;
+6. the machine's datasheet.
+"""
+
+from collections.abc import Callable
+
+from stripectl.core.plan import Plan
+from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import CostModel
+from stripectl.costs.links import with_links
+from stripectl.costs.sources.datasheet import datasheet_costs
+from stripectl.costs.sources.table import exact_entries, nearest_entries
+from stripectl.hardware.placement import MeshPlacement
+from stripectl.hardware.profile import Hardware
+
+Source = Callable[[Hardware, Workload, Plan], CostModel | None]
+
+
+def cost_model(
+    hardware: Hardware,
+    workload: Workload,
+    plan: Plan,
+    placement: MeshPlacement | None = None,
+    *,
+    timed: Source | None = None,
+    compiled: Source | None = None,
+    estimated: Source | None = None,
+) -> CostModel:
+    """The cost model of a plan of equal layers that names its tiles; links are the datasheet's, by the placement of
+    the plan's mesh, unless they were timed.
+
+    Raises:
+        BadInput: the profile lacks a figure that this needs.
+    """
+    if timed and (machine := timed(hardware, workload, plan)):
+        return machine
+    sources = (exact_entries, compiled, nearest_entries, estimated, datasheet_costs)
+    known = (source(hardware, workload, plan) for source in sources if source)
+    return with_links(hardware, next(filter(None, known)), placement)

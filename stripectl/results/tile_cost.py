@@ -1,0 +1,78 @@
+"""The cost of a tile: seconds, whatever their source."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stripectl.core.layout import Tile
+from stripectl.core.mask_tiles import TileCount
+from stripectl.results.records import Sparse
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutBlock(Sparse):
+    """A block that was not in the fit: its seconds, and the relative error of the fit."""
+
+    block: str
+    measured_s: float
+    error: float
+
+
+@dataclass(frozen=True)
+class TileCost(Sparse):
+    """Seconds per head for a tile of each kind, for visiting a row of tiles, and for a call; per key/value head for
+    visiting a column of tiles. A kernel that `masks_all` masks every tile of a pair of shards with a boundary, and
+    visits its dead tiles. The cost of a call is the same for shards of all lengths, except `call_grows`, which is
+    proportional to their rows: copies and merges.
+
+    On a GPU whose `processors` share the thread blocks of a kernel, each of a `block` of queries, `whole_s` is the time
+    of a tile on one processor. Where tiles were timed, `blocks` names the blocks of scores that ran, and `held_out` the
+    block that shows the error of the fit.
+    """
+
+    whole_s: float = 0.0
+    boundary_s: float = 0.0
+    dead_s: float = 0.0
+    row_s: float = 0.0
+    call_s: float = 0.0
+    column_s: float = 0.0
+    masks_all: bool = False
+    call_grows: bool = False
+    processors: int = 0
+    block: Tile | None = None
+    blocks: tuple[str, ...] = ()
+    held_out: HeldOutBlock | None = None
+
+    def combined(self, other: "TileCost", how: Callable[[float, float], float]) -> "TileCost":
+        """The cost whose seconds are `how` of both costs' seconds."""
+        return replace(self, **{name: how(getattr(self, name), getattr(other, name)) for name in SECONDS})
+
+    def scaled(self, factor: float) -> "TileCost":
+        """The cost times a factor, without its calls, which do not depend on the size of a tile."""
+        return replace(self, **{name: factor * getattr(self, name) for name in SECONDS if name != "call_s"})
+
+    def with_part_sped_up(self, part: str) -> "TileCost":
+        """The cost if a part of the machine were twice as fast: compute changes the tiles, memory the traffic of a
+        row's accumulators and all else that grows with the rows, latency the time of a call without its tiles."""
+        call_is = "memory" if self.call_grows else "latency"
+        parts = dict.fromkeys(SECONDS, "compute") | {"row_s": "memory", "column_s": "memory", "call_s": call_is}
+        return replace(self, **{name: getattr(self, name) / 2 for name, of in parts.items() if of == part})
+
+    def scaled_to_length(self, times: float) -> "TileCost":
+        """The cost on shards with `times` as many rows."""
+        return replace(self, call_s=self.call_s * times) if self.call_grows else self
+
+    def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
+        """Seconds of a call with these tiles for `heads` heads, which are a part of a shard's heads. Columns count with
+        rows (`entries.on_device`)."""
+        if self.processors:
+            return tiles.calls * self.call_s + tiles.busiest * self.whole_s
+        each: np.ndarray = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
+        if self.masks_all:
+            masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
+            each = np.where(np.asarray(tiles.boundary) > 0, masked, tiles.whole * self.whole_s)
+        return self.call_s * (part if self.call_grows else 1.0) + heads * (each + tiles.rows * self.row_s)
+
+
+SECONDS = tuple(name for name in TileCost.__annotations__ if name.endswith("_s"))
