@@ -68,10 +68,11 @@ class TileCost(Sparse):
         rows (`entries.on_device`)."""
         if self.processors:
             return tiles.calls * self.call_s + tiles.busiest * self.whole_s
-        each: np.ndarray = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
+        whole_s, dead_s = self.whole_s, self.dead_s
         if self.masks_all:
-            masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
-            each = np.where(np.asarray(tiles.boundary) > 0, masked, tiles.whole * self.whole_s)
+            masked = np.greater(tiles.boundary, 0)
+            whole_s, dead_s = whole_s + masked * (self.boundary_s - whole_s), masked * dead_s
+        each = tiles.whole * whole_s + tiles.boundary * self.boundary_s + tiles.dead * dead_s
         return self.call_s * (part if self.call_grows else 1.0) + heads * (each + tiles.rows * self.row_s)
 
 
