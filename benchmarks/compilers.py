@@ -44,10 +44,10 @@ WRITTEN: dict[str, Callable[[Any], str]] = dict.fromkeys(COUNTS, "{:,.0f}".forma
 def costs(program: CompiledProgram, kernel: str, passes: str) -> dict[str, float]:
     """Of a pass, by `COUNTS`; without tiles where the compiler's dump cannot be read."""
     found = (program.cycles or {})[passes]
-    if not kernels[kernel].bundles:
+    if not kernels[kernel].costs.bundles:
         return {name: found[name] for name in COUNTS}
     total = dict.fromkeys(COUNTS, 0.0) | {"other": found["other"]}
-    for part in kernels[kernel].bundles[passes]:
+    for part in kernels[kernel].costs.bundles[passes]:
         alike = [each for each in program.bundles or () if part.name in each.name]
         if not alike:
             return {"other": found["other"]}

@@ -70,7 +70,7 @@ def rows_of(reports: Sequence[CompilerReport], hardware: Hardware, key: TileShap
     bundles = tuple(each for report in reports for each in report.program.bundles or ())
     matmul = SCORES * 2 * key.head_dim / (hardware.flops_per_s("bfloat16") or 1) * (hardware.figure("clock_hz") or 1)
     for passes, entry in entries_of(replace(reports[0].program, bundles=bundles), key, hardware).items():
-        parts = kernels[key.kernel].bundles[passes]
+        parts = kernels[key.kernel].costs.bundles[passes]
         units = [each for each in bundles for part in parts if part.name in each.name and each.units]
         yield {
             "pass": passes,
@@ -92,7 +92,7 @@ def cycles_of(entry: TileCycles, key: TileShape, high: int) -> float:
     kernel, band = kernels[key.kernel], MaskBlock(0, 0, ROWS, ROWS, -UNBOUNDED, high)
     tiles = kernel.count_tiles([band], key.tile)
     whole = tiles.whole * entry.whole + tiles.boundary * entry.boundary
-    if kernel.masks_all and tiles.boundary:
+    if kernel.costs.masks_all and tiles.boundary:
         whole = tiles.computed * entry.boundary + tiles.dead * entry.dead
     group = CANONICAL["heads"] / CANONICAL["kv_heads"]
     return float((whole + tiles.rows * (entry.row + entry.column / group)) / (count_pairs([band]) / SCORES))

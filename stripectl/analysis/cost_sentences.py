@@ -58,7 +58,7 @@ def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | 
     elif known.source == CostOrigin.DATASHEET:
         speed = rate(known.flops_per_s, "FLOP/s")
         yield f"tiles from the datasheet, {known.rate_is} {speed}; {_hop(known)}{why}"
-        if kernels[plan.kernel].in_stages:
+        if kernels[plan.kernel].costs.in_stages:
             yield f"{plan.kernel}: {IN_STAGES}"
     elif known.source == CostOrigin.FEW_LAYERS:
         few, many = known.layers_run

@@ -123,7 +123,7 @@ class CompilerPool:
         if self.cached and (known := self._kept(key)):
             return known
         alike = layer_groups(workload, plan)
-        pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].bundles for each in alike)
+        pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].costs.bundles for each in alike)
         dump = self.dump if pallas and workload.passes != STEP else None
         answer = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found = read_record(CompilerReport, answer)
@@ -170,7 +170,7 @@ class CompilerPool:
             return None
         # A tile may fit into a core's memory forward, and not backward.
         kernel, programs = kernels[shape.kernel], list[tuple[Workload, Plan]]()
-        both = (CANONICAL_TILES, FEW_TILES) if kernel.dq_sums else (CANONICAL_TILES,)
+        both = (CANONICAL_TILES, FEW_TILES) if kernel.costs.dq_sums else (CANONICAL_TILES,)
         tried = [*(("forward-backward", count) for count in both), ("forward", CANONICAL_TILES)]
         for passes, count in tried if kernel.computes("backward") == shape.kernel else tried[-1:]:
             programs = [canonical_program(shape, mask, passes, count) for mask in masks_of(shape.kernel)]

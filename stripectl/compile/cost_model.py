@@ -50,7 +50,7 @@ def compiled_cost_model(
     """
     estimated = partial(estimated_costs, program)
     machine = cost_model(hardware, workload, plan, placement, compiled=small_programs, estimated=estimated)
-    workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].hides_workspace else None
+    workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].costs.hides_workspace else None
     source = replace(machine.cost_source, memory_left_out=workspace)
     if source.source == CostOrigin.DATASHEET:
         missing = f"cycles of tiles: the compiler estimates none; {source.left_out}"
@@ -86,7 +86,7 @@ def estimated_costs(program: CompiledProgram, hardware: Hardware, workload: Work
     """A machine, without links, whose tiles have the costs that the compiler estimates for the plan's program; None
     where it estimates no tiles."""
     clock, cycles = hardware.figure("clock_hz"), program.cycles
-    if not clock or not cycles or kernels[plan.kernel].bundles:
+    if not clock or not cycles or kernels[plan.kernel].costs.bundles:
         return None
     live = live_rectangles(workload, plan)
     calls = calls_of(workload, plan, list(cycles))

@@ -5,12 +5,13 @@ A folder's `__init__.py` describes the kernel (`about`), without JAX; its `kerne
 
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
+from stripectl.core.kernel_costs import KernelCosts
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount, count_tiles
 from stripectl.core.reason import Reason
@@ -44,18 +45,6 @@ def roundings_of_scaled_queries(head_dim: int) -> int:
 
 
 count_padded_tiles = partial(count_tiles, padded=True)
-
-
-class PallasKernel(NamedTuple):
-    """One of the Pallas kernels of a pass."""
-
-    name: str  # a part of its name in the HLO that no other kernel of the pass has
-    matmuls: int  # per tile
-    per_kv_head: bool = False  # its lines are columns of tiles, per key/value head, not rows
-    only_live: bool = False  # its grid holds live tiles only, and whole tiles run without a mask
-    shared: bool = True  # the cores of a device share its grid; otherwise one core runs the whole grid
-    blocks: int = 0  # that each step loads or stores: K and V, or Q and dO, and dQ where it is added to outside
-    chunks: Literal["whole", "boundary"] = "whole"  # of a recurrence: the kind of tiles that it computes
 
 
 class KnownTile(NamedTuple):
@@ -93,32 +82,12 @@ class Kernel:
         piece, the kernel pads the rows.
     counting_tile: for a library's kernel, which chooses its tiles itself: the tile in which its work is counted. A plan
         cannot name another tile.
-    hides_workspace: a compiler does not know the memory that the kernel's library takes while it runs.
-    rows_per_fetch: how many rows of tiles share a fetch of keys and values from memory, because they run at once.
-    score_touches[pass] -> how often each score is written to or read from memory by a kernel that keeps all scores;
-        such a kernel takes no tile: its tile is a whole piece of a shard.
-    bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; empty
-        for a kernel that XLA compiles.
     makes_hops: the kernel sends the hops of a ring itself while it computes tiles: forward and backward take a
         `FusedHop` too, and return (their usual result, the arrays that the hop has brought).
     fallback: the kernel for cases that this kernel does not support, on the same hardware.
-    tile_costs_of[pass] -> the kernel whose tiles this kernel computes, where that is another kernel: their cost is
-        equal.
-    moved_bytes_per_element[pass] -> bytes that a call reads and writes in memory for each element of its queries,
-        in addition to its tiles: for queries scaled beforehand and results merged afterwards.
     known_tile(workload, plan, device kinds, pass) -> the tile that published sweeps of a library found fastest for the
         nearest shape, or None: where a search for tiles begins. None for kernels without such sweeps.
     searched_sides: the smallest and the largest side that a search for tiles tries on long pieces.
-    in_stages: it computes a chunk of a recurrence in stages, which exchange their results through memory.
-    query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
-    dq_sums(keys of a piece, tile) -> how many partial sums of dQ, each as large as the queries, a backward pass keeps
-        in memory and adds up at its end, and how many arrays of this size it reads and writes for that. None for a
-        kernel that keeps one dQ.
-    vmem_bytes(workload, plan, pass, cores of a device) -> the memory of a TPU core that a tile of the pass takes. None
-        for a kernel whose tiles always fit.
-    vmem_wanted: the memory of a core that the kernel asks its compiler for; None where it leaves the compiler's limit
-        as it is.
-    saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
     roundings(head_dim) -> how many roundings to the dtype of its arguments a gradient passes through in addition to
         the roundings of every kernel (`execute.verification`): of scaled queries, of the results of rectangles.
 
@@ -159,23 +128,12 @@ class Kernel:
     tile_multiple: int = 1
     min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS
     counting_tile: Tile | None = None
-    hides_workspace: bool = False
-    rows_per_fetch: int = 1
-    score_touches: Mapping[str, int] = field(default_factory=dict[str, int])
-    bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict[str, tuple[PallasKernel, ...]])
     makes_hops: bool = False
     fallback: str = ""
-    tile_costs_of: Mapping[str, str] = field(default_factory=dict[str, str])
-    moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
-    in_stages: bool = False
-    query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
-    saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None
-    dq_sums: Callable[[int, Tile], tuple[int, int]] | None = None
-    vmem_bytes: Callable[[Any, Any, str, int], int] | None = None
-    vmem_wanted: int | None = None
     searched_sides: tuple[int, int] = (MIN_TILE_ROWS, MAX_TILE_ROWS)
     roundings: Callable[[int], int] = lambda head_dim: 0
+    costs: KernelCosts = field(default_factory=KernelCosts)
 
     @property
     def attention(self) -> str:
@@ -184,22 +142,16 @@ class Kernel:
 
     def computes(self, passes: str) -> str:
         """The kernel that computes its tiles in a pass."""
-        return self.tile_costs_of.get(passes, self.name)
-
-    @property
-    def masks_all(self) -> bool:
-        """Whether it masks every tile of a pair of shards that has a boundary, and visits the dead tiles."""
-        parts = [part for of_pass in self.bundles.values() for part in of_pass]
-        return bool(parts) and not any(part.only_live for part in parts)
+        return self.costs.tile_costs_of.get(passes, self.name)
 
     @property
     def is_fused(self) -> bool:
         """Whether it is a kernel of its own or of a library, not a loop that XLA compiles."""
-        return bool(self.bundles) or self.counting_tile is not None
+        return bool(self.costs.bundles) or self.counting_tile is not None
 
     @property
     def keeps_all_scores(self) -> bool:
-        return bool(self.score_touches)
+        return bool(self.costs.score_touches)
 
     def largest_tile(self, tile: Tile, rows: int) -> Tile:
         """The largest tile, at most as large as `tile`, that the kernel can run on pieces of `rows` rows; the kernel's

@@ -41,13 +41,13 @@ def why_tile_exceeds_core(
 def needed_bytes(workload: Workload, plan: Plan, passes: str, hardware: Hardware) -> int | None:
     """The memory of a core that the tile of a pass takes; None for a kernel whose tiles always fit."""
     kernel = kernels[plan.kernel]
-    return kernel.vmem_bytes and kernel.vmem_bytes(workload, plan, passes, hardware.cores)
+    return kernel.costs.vmem_bytes and kernel.costs.vmem_bytes(workload, plan, passes, hardware.cores)
 
 
 def limit_bytes(kernel: Kernel, hardware: Hardware, flags: Mapping[str, str]) -> float | None:
     """The memory of a core that the compiler gives a kernel: as much as the kernel asks for, or the compiler's limit,
     but no more than a core has. None where no figure is known."""
-    known = kernel.vmem_wanted or compiler_limit_bytes(hardware, flags), hardware.figure("vmem_bytes")
+    known = kernel.costs.vmem_wanted or compiler_limit_bytes(hardware, flags), hardware.figure("vmem_bytes")
     return min(filter(None, known), default=None)
 
 
@@ -71,7 +71,7 @@ def advice(workload: Workload, plan: Plan, passes: str, hardware: Hardware, flag
     most = most_needed_bytes(workload, plan, hardware)
     raised = [f"--xla-flag {VMEM_FLAG}={flag_for(most)}"] if most <= has else []
     other = (f"--kernel {name}" for name in other_kernels(workload, plan, passes, hardware, flags))
-    ways = [*itertools.islice(smaller, 1), *([] if kernel.vmem_wanted else raised), *itertools.islice(other, 1)]
+    ways = [*itertools.islice(smaller, 1), *([] if kernel.costs.vmem_wanted else raised), *itertools.islice(other, 1)]
     return " or ".join(ways) or "fewer query heads per key/value head"
 
 

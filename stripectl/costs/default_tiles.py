@@ -106,7 +106,7 @@ def ranked_tiles(calls: Calls, hardware: Hardware) -> tuple[Tile, ...]:
     if table is None or kernel.counting_tile:
         return ()
     sides = [*kernel.candidate_tiles(calls.sharding.key_piece), *table.tiles(calls.shape)]
-    masked = kernel.masks_all and not calls.sharding.window.sees_future
+    masked = kernel.costs.masks_all and not calls.sharding.window.sees_future
     shapes = (calls.shape._replace(tile=tile) for tile in dict.fromkeys(sides))
     tiles = {tile for each in shapes for tile in third_sides(each, table, masked=masked)}
     ranks = dict[Tile, tuple[float, ...]]()
@@ -150,6 +150,6 @@ def bytes_moved(tile: Tile, calls: Calls) -> float:
     moved = 0.0
     if kernel.pads(tile, rows):
         moved += padding_traffic(shape.passes, queries, 2 * queries / shape.group, itemsize).moved
-    if shape.passes == "backward" and kernel.dq_sums:
-        moved += kernel.dq_sums(rows, tile)[1] * queries * itemsize
+    if shape.passes == "backward" and kernel.costs.dq_sums:
+        moved += kernel.costs.dq_sums(rows, tile)[1] * queries * itemsize
     return moved

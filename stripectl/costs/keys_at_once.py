@@ -21,7 +21,7 @@ WORTH = 0.01  # of a cost: what another number than the usual must save
 def with_third_sides(tile: Tile, workload: Workload, plan: Plan, hardware: Hardware, passes: str) -> list[Tile]:
     """`third_sides` of a tile of a plan's pass, by the table of its machine."""
     kernel = kernels[plan.kernel]
-    masked = kernel.masks_all and not workload.window.sees_future
+    masked = kernel.costs.masks_all and not workload.window.sees_future
     shape = TileShape.of(workload, replace(plan, tile=tile, backward=None), passes)
     return third_sides(shape, machine_table(hardware, kernel), masked=masked)
 

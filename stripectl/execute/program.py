@@ -56,7 +56,7 @@ HOPS_BEFORE_TILES = {"xla_tpu_enable_all_experimental_scheduler_features": "true
 
 def tpu_flags(plan: Plan) -> dict[str, str]:
     """The compiler options of a plan's programs for TPUs: jit your own function with the same options."""
-    return HOPS_AT_ONCE | (HOPS_BEFORE_TILES if kernels[plan.kernel].bundles else {})
+    return HOPS_AT_ONCE | (HOPS_BEFORE_TILES if kernels[plan.kernel].costs.bundles else {})
 
 
 def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) -> Any:

@@ -135,7 +135,7 @@ def why_not_installed(case: Case, method: MethodChoice, place: LocalTarget) -> R
 def why_scores_exceed_memory(case: Case, hardware: Hardware) -> Reason | None:
     """Why the scores that a device keeps do not fit in its memory, for a kernel that keeps scores, or None."""
     memory = hardware.figure("hbm_bytes") or host_bytes(hardware)
-    if memory is None or not any(kernels[group.plan.kernel].score_touches for group in case.layers):
+    if memory is None or not any(kernels[group.plan.kernel].costs.score_touches for group in case.layers):
         return None
     workload = case.workload
     scores = workload.queries * workload.seq_len * workload.heads * workload.batch

@@ -53,14 +53,16 @@ class SimulatedAttend:
         self.clocks, self.sharding, self.tiles = clocks, sequence_sharding(workload, plan), tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
         self.score_bytes = {  # bytes of the scores that a call holds, by pass
-            passes: SCORE_BYTES * self.kernel.saved_score_tiles.get(passes, 0) * np.array([tile.scores for tile in own])
+            passes: SCORE_BYTES
+            * self.kernel.costs.saved_score_tiles.get(passes, 0)
+            * np.array([tile.scores for tile in own])
             for passes, own in tiles.items()
         }
         padded = (
             (passes, [self.kernel.pads(tile, self.sharding.key_piece) for tile in own]) for passes, own in tiles.items()
         )
         self.pads = {passes: np.array(each)[:, None] for passes, each in padded if any(each)}  # by pass and plan
-        keys, dq_sums = self.sharding.key_piece, self.kernel.dq_sums
+        keys, dq_sums = self.sharding.key_piece, self.kernel.costs.dq_sums
         sums = [dq_sums(keys, tile) for tile in tiles.get("backward", ())] if dq_sums else []
         self.dq_sums = np.array(sums)  # (plans, [partial sums of dQ, arrays moved for them])
         self.value_dim = workload.value_dim
@@ -307,11 +309,11 @@ class SimulatedAttend:
         if cost.processors:
             tiles = self._in_waves(passes, cost, q, tiles, me, src, part)
         back = "backward" if passes == "backward" else "forward"
-        copies = self.kernel.query_copies.get(passes, 0)
-        if self.kernel.bundles and self.clocks.in_loop:
+        copies = self.kernel.costs.query_copies.get(passes, 0)
+        if self.kernel.costs.bundles and self.clocks.in_loop:
             copies *= 2  # a TPU's compiler makes the copies of the round after a loop before the loop
         self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
-        if moves := self.kernel.moved_bytes_per_element.get(passes):
+        if moves := self.kernel.costs.moved_bytes_per_element.get(passes):
             self.clocks.touch(share * moves * q.elements)
         if passes == "backward" and self.dq_sums.size:
             self._add_partial_sums(q)

@@ -118,7 +118,7 @@ def layer_in_memory(workload: Workload, plan: Plan) -> Workload:
     """The attention of one layer of a step, forward and backward, with heads as large as in memory: where a Pallas
     kernel computes a recurrence, a row of its arrays fills whole vector registers."""
     layer = workload.one_layer("forward-backward")
-    if not (layer.gated and kernels[plan.kernel].bundles):
+    if not (layer.gated and kernels[plan.kernel].costs.bundles):
         return layer
     keys, values = (-(-size // LANES) * LANES for size in (layer.head_dim, layer.value_dim))
     return replace(layer, head_dim=keys, v_head_dim=values)

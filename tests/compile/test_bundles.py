@@ -49,7 +49,7 @@ def test_a_ring_compiled_for_a_tpu_that_is_not_here(name: str, tmp_path: Path) -
     }
     done = subprocess.run([sys.executable, "-c", AHEAD, name], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
-    found, parts = kernels(tmp_path), [part for parts in catalogue[name].bundles.values() for part in parts]
+    found, parts = kernels(tmp_path), [part for parts in catalogue[name].costs.bundles.values() for part in parts]
     known = [each for each in found if any(part.name in each.name for part in parts)]
     for each in known:
         assert f"%{each.name} = " in done.stdout

@@ -54,12 +54,12 @@ def roofline(
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
     its float32 accumulators once per call."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.scores
-    touches, sharing = (kernel.score_touches, kernel.rows_per_fetch) if kernel else ({}, 1)
+    touches, sharing = (kernel.costs.score_touches, kernel.costs.rows_per_fetch) if kernel else ({}, 1)
     if workload.gated:
-        work = chunk_work_in_stages if kernel and kernel.in_stages else chunk_work
+        work = chunk_work_in_stages if kernel and kernel.costs.in_stages else chunk_work
         return gated_chunk_costs(work(workload, tile.block_kv), flops_per_s, memory_bytes_per_s)
     if workload.attention == "linear":
-        at_once = kernel is not None and bool(kernel.bundles)
+        at_once = kernel is not None and bool(kernel.costs.bundles)
         return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s, at_once)
 
     keys, values = workload.head_dim, workload.value_dim

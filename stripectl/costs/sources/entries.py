@@ -77,13 +77,13 @@ def on_device(cost: TileCost, shape: TileShape, hardware: Hardware) -> TileCost:
         boundary_s=cost.boundary_s * idle + wait_s,
         dead_s=cost.dead_s * idle,
         row_s=(cost.row_s + cost.column_s / shape.group) * idle,
-        masks_all=kernel.masks_all,
+        masks_all=kernel.costs.masks_all,
     )
 
 
 def step_wait_s(kernel: Kernel, passes: str, hardware: Hardware) -> float:
     """Seconds that the steps of a live tile wait for their blocks, which no bundle shows, with all cores busy."""
-    parts = kernel.bundles[passes] if kernel.bundles else ()
+    parts = kernel.costs.bundles[passes] if kernel.costs.bundles else ()
     blocks = sum(part.blocks / (hardware.cores if part.shared else 1) for part in parts)
     return blocks * (hardware.figure("block_wait_s") or 0.0)
 
@@ -91,7 +91,7 @@ def step_wait_s(kernel: Kernel, passes: str, hardware: Hardware) -> float:
 def cores_idle(kernel: Kernel, hardware: Hardware, kv_heads: int) -> float:
     """How much longer a device takes than with all cores busy. Kernels whose grids list live tiles distribute key/value
     heads over the cores; kernels that send hops distribute them evenly or not at all."""
-    if not kernel.bundles or kernel.masks_all:
+    if not kernel.costs.bundles or kernel.costs.masks_all:
         return 1.0
     cores = math.gcd(kv_heads, hardware.cores) if kernel.makes_hops else hardware.cores
     return -(-kv_heads // cores) * hardware.cores / kv_heads

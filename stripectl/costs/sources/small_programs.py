@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.core.kernel import Kernel, PallasKernel, kernels
+from stripectl.core.kernel import Kernel, kernels
+from stripectl.core.kernel_costs import PallasKernel
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.shape import TileShape
@@ -80,7 +81,7 @@ def canonical_recurrence(shape: TileShape) -> tuple[Workload, Plan]:
 def masks_of(kernel: str) -> tuple[str, ...]:
     """The masks whose canonical programs together hold all kinds of a kernel's tiles. A kernel that masks all tiles of
     a pair with a boundary has whole tiles only in a program without a mask."""
-    return ("causal", "full") if kernels[kernel].masks_all else ("causal",)
+    return ("causal", "full") if kernels[kernel].costs.masks_all else ("causal",)
 
 
 class MeanBundles(NamedTuple):
@@ -167,7 +168,7 @@ def chunk_cycles(
 
 def entries_of(program: CompiledProgram, shape: TileShape, hardware: Hardware) -> dict[str, TileCycles]:
     """The entries of a compiled program whose tiles have this shape in all passes, by pass."""
-    clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), shape.computed_by.bundles
+    clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), shape.computed_by.costs.bundles
     if not clock or not program.cycles:
         return {}
     area = shape.tile.scores
@@ -188,9 +189,9 @@ def entries_of(program: CompiledProgram, shape: TileShape, hardware: Hardware) -
 
 def has_tile_costs(kernel: Kernel) -> bool:
     """Whether small programs show the costs of a kernel's tiles."""
-    return kernel.family == "softmax" or bool(kernel.bundles)
+    return kernel.family == "softmax" or bool(kernel.costs.bundles)
 
 
 def source_of(kernel: Kernel) -> CostOrigin:
     """The source of a kernel's cycles from a compiler."""
-    return CostOrigin.BUNDLES if kernel.bundles else CostOrigin.ESTIMATED_CYCLES
+    return CostOrigin.BUNDLES if kernel.costs.bundles else CostOrigin.ESTIMATED_CYCLES

@@ -6,6 +6,7 @@ does not include the library's workspace.
 """
 
 from stripectl.core.kernel import Capability, Kernel
+from stripectl.core.kernel_costs import KernelCosts
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
@@ -72,9 +73,11 @@ about = Kernel(
     default_tile=lambda kind: COUNTED,
     why_unsupported=why_unsupported,
     counting_tile=COUNTED,
-    hides_workspace=True,
-    rows_per_fetch=SHARING,
-    # Outputs merge in float32; backward, an output is built so that the library computes the given delta.
-    moved_bytes_per_element={"forward": 10, "backward": 18},
     roundings=lambda head_dim: 1,  # of the results of rectangles
+    costs=KernelCosts(
+        hides_workspace=True,
+        rows_per_fetch=SHARING,
+        # Outputs merge in float32; backward, an output is built so that the library computes the given delta.
+        moved_bytes_per_element={"forward": 10, "backward": 18},
+    ),
 )

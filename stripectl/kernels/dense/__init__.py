@@ -4,6 +4,7 @@ It takes no tile: its tile is a whole piece of a shard. A pair with no live scor
 """
 
 from stripectl.core.kernel import Kernel
+from stripectl.core.kernel_costs import KernelCosts
 from stripectl.core.layout import Tile
 
 about = Kernel(
@@ -11,6 +12,8 @@ about = Kernel(
     paper="https://arxiv.org/abs/1706.03762",
     family="scores",
     default_tile=lambda kind: Tile(2**20, 2**20),
-    # Scores, exponentials and weights are written and read; backward weights, dP and dS, and dS is read twice.
-    score_touches={"forward": 4, "backward": 6},
+    costs=KernelCosts(
+        # Scores, exponentials and weights are written and read; backward weights, dP and dS, and dS is read twice.
+        score_touches={"forward": 4, "backward": 6},
+    ),
 )

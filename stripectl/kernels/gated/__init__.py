@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stripectl.core.kernel import Kernel
+from stripectl.core.kernel_costs import KernelCosts
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.plan import Plan
@@ -53,5 +54,5 @@ about = Kernel(
     why_unsupported=why_unsupported,
     count_tiles=count_chunks,
     min_default_rows=lambda kind: 64,
-    in_stages=True,
+    costs=KernelCosts(in_stages=True),
 )

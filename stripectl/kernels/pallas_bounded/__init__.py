@@ -8,7 +8,7 @@ exact. The backward pass has no maxima.
 from dataclasses import replace
 from functools import partial
 
-from stripectl.core.kernel import PallasKernel
+from stripectl.core.kernel_costs import PallasKernel
 from stripectl.kernels import pallas_tpu
 
 FORWARD = "stripectl_bounded"  # the name of its kernel
@@ -17,10 +17,16 @@ about = replace(
     pallas_tpu.about,
     name="pallas_bounded",
     why_unsupported=partial(pallas_tpu.why_unsupported, "pallas_bounded"),
-    # The scaled queries, and the norms of queries and keys.
-    moved_bytes_per_element={"forward": 6, "backward": 4},
-    tile_costs_of={"backward": "pallas_tpu"},
     # The scaled queries, and the weight of a query's only key, which is 1 where the maximum is subtracted.
     roundings=lambda head_dim: 3,
-    bundles={**pallas_tpu.about.bundles, "forward": (PallasKernel(FORWARD, matmuls=2, only_live=True, blocks=2),)},
+    costs=replace(
+        pallas_tpu.about.costs,
+        # The scaled queries, and the norms of queries and keys.
+        moved_bytes_per_element={"forward": 6, "backward": 4},
+        tile_costs_of={"backward": "pallas_tpu"},
+        bundles={
+            **pallas_tpu.about.costs.bundles,
+            "forward": (PallasKernel(FORWARD, matmuls=2, only_live=True, blocks=2),),
+        },
+    ),
 )

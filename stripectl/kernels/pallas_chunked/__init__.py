@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.core.kernel import Kernel, PallasKernel
+from stripectl.core.kernel import Kernel
+from stripectl.core.kernel_costs import KernelCosts, PallasKernel
 from stripectl.core.layout import Bands, MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.plan import Plan
@@ -74,8 +75,10 @@ about = Kernel(
     tile_multiple=SUBLANES,
     min_default_rows=lambda kind: 64,
     fallback="chunked",
-    bundles={
-        "forward": (diagonal_kernel("outputs"),),
-        "backward": (diagonal_kernel("dq"), diagonal_kernel("dkv")),
-    },
+    costs=KernelCosts(
+        bundles={
+            "forward": (diagonal_kernel("outputs"),),
+            "backward": (diagonal_kernel("dq"), diagonal_kernel("dkv")),
+        },
+    ),
 )

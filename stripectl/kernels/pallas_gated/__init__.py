@@ -5,7 +5,8 @@ The states of some heads stay in VMEM from the first chunk of a shard to the las
 
 from typing import Any, Literal
 
-from stripectl.core.kernel import Kernel, PallasKernel
+from stripectl.core.kernel import Kernel
+from stripectl.core.kernel_costs import KernelCosts, PallasKernel
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
@@ -41,12 +42,14 @@ about = Kernel(
     tile_multiple=SUBLANES,
     min_default_rows=lambda kind: 64,
     fallback="gated",
-    bundles={
-        "forward": (chunks_kernel("map", "whole"), chunks_kernel("outputs", "boundary")),
-        "backward": (
-            chunks_kernel("transposed_map", "whole"),
-            chunks_kernel("states", "boundary"),
-            chunks_kernel("gradients", "boundary"),
-        ),
-    },
+    costs=KernelCosts(
+        bundles={
+            "forward": (chunks_kernel("map", "whole"), chunks_kernel("outputs", "boundary")),
+            "backward": (
+                chunks_kernel("transposed_map", "whole"),
+                chunks_kernel("states", "boundary"),
+                chunks_kernel("gradients", "boundary"),
+            ),
+        },
+    ),
 )

@@ -26,5 +26,8 @@ about = replace(
     name="pallas_ring",
     why_unsupported=why_unsupported,
     makes_hops=True,
-    tile_costs_of={"forward": "pallas_tpu", "backward": "pallas_tpu"},
+    costs=replace(
+        pallas_tpu.about.costs,
+        tile_costs_of={"forward": "pallas_tpu", "backward": "pallas_tpu"},
+    ),
 )

@@ -7,7 +7,8 @@ sides of a tile are multiples of a TPU's 128 lanes; rows of a shard's piece that
 from functools import partial
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles
+from stripectl.core.kernel import LANES, Kernel, count_padded_tiles
+from stripectl.core.kernel_costs import KernelCosts, PallasKernel
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
@@ -44,13 +45,15 @@ about = Kernel(
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
-    moved_bytes_per_element={"forward": 4, "backward": 4},  # the scaled queries
-    vmem_bytes=vmem_bytes,
-    vmem_wanted=VMEM_BYTES,
-    query_copies={"forward": 1, "backward": 1},
     roundings=lambda head_dim: 2,  # the scaled queries, with log2(e), in the scores and in dK
-    bundles={
-        "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True, blocks=2),),
-        "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True, blocks=2),),
-    },
+    costs=KernelCosts(
+        moved_bytes_per_element={"forward": 4, "backward": 4},  # the scaled queries
+        vmem_bytes=vmem_bytes,
+        vmem_wanted=VMEM_BYTES,
+        query_copies={"forward": 1, "backward": 1},
+        bundles={
+            "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True, blocks=2),),
+            "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True, blocks=2),),
+        },
+    ),
 )

@@ -7,7 +7,8 @@ that is not a multiple of 128.
 
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, count_padded_tiles, roundings_of_scaled_queries
+from stripectl.core.kernel import LANES, Kernel, count_padded_tiles, roundings_of_scaled_queries
+from stripectl.core.kernel_costs import KernelCosts, PallasKernel
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
@@ -61,16 +62,18 @@ about = Kernel(
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
-    # Queries are scaled; the results of rectangles are merged in float32.
-    moved_bytes_per_element={"forward": 14, "backward": 14},
-    vmem_bytes=vmem_bytes,
-    query_copies={"forward": 2, "backward": 2},  # and a separate result
     roundings=lambda head_dim: 1 + roundings_of_scaled_queries(head_dim),  # and of the results of rectangles
-    bundles={
-        "forward": (PallasKernel("_fwd_", matmuls=2, blocks=2),),
-        "backward": (
-            PallasKernel("_dq_", matmuls=3, shared=False, blocks=2),
-            PallasKernel("_dkv_", matmuls=4, per_kv_head=True, shared=False, blocks=2),
-        ),
-    },
+    costs=KernelCosts(
+        # Queries are scaled; the results of rectangles are merged in float32.
+        moved_bytes_per_element={"forward": 14, "backward": 14},
+        vmem_bytes=vmem_bytes,
+        query_copies={"forward": 2, "backward": 2},  # and a separate result
+        bundles={
+            "forward": (PallasKernel("_fwd_", matmuls=2, blocks=2),),
+            "backward": (
+                PallasKernel("_dq_", matmuls=3, shared=False, blocks=2),
+                PallasKernel("_dkv_", matmuls=4, per_kv_head=True, shared=False, blocks=2),
+            ),
+        },
+    ),
 )

@@ -9,14 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from stripectl.compat import why_no_tokamax
-from stripectl.core.kernel import (
-    LANES,
-    Kernel,
-    KnownTile,
-    PallasKernel,
-    count_padded_tiles,
-    roundings_of_scaled_queries,
-)
+from stripectl.core.kernel import LANES, Kernel, KnownTile, count_padded_tiles, roundings_of_scaled_queries
+from stripectl.core.kernel_costs import KernelCosts, PallasKernel
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
@@ -72,15 +66,17 @@ about = Kernel(
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
     known_tile=known_tile,
     searched_sides=SEARCHED_SIDES,
-    dq_sums=dq_sums,
-    vmem_bytes=vmem_bytes,
-    # Queries are scaled; the results of rectangles are merged in float32.
-    moved_bytes_per_element={"forward": 14, "backward": 14},
-    query_copies={"forward": 2, "backward": 2},  # and a separate result
     # And of the results of rectangles, and of the partial sums of dQ.
     roundings=lambda head_dim: 2 + roundings_of_scaled_queries(head_dim),
-    bundles={
-        "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True, blocks=2),),
-        "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False, blocks=4),),
-    },
+    costs=KernelCosts(
+        dq_sums=dq_sums,
+        vmem_bytes=vmem_bytes,
+        # Queries are scaled; the results of rectangles are merged in float32.
+        moved_bytes_per_element={"forward": 14, "backward": 14},
+        query_copies={"forward": 2, "backward": 2},  # and a separate result
+        bundles={
+            "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True, blocks=2),),
+            "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False, blocks=4),),
+        },
+    ),
 )

@@ -6,6 +6,7 @@ the library's own choice for a call that was not tuned.
 
 from stripectl.compat import why_no_tokamax
 from stripectl.core.kernel import Capability, Kernel
+from stripectl.core.kernel_costs import KernelCosts
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason
 from stripectl.core.validation import why_not_whole_sequences
@@ -47,9 +48,11 @@ about = Kernel(
     why_unsupported=why_unsupported,
     why_missing=lambda: Reason.not_installed(why_no_tokamax("cudnn")),
     counting_tile=COUNTED,
-    rows_per_fetch=SHARING,
-    # Outputs merge in float32; backward, an output is built so that the library computes the given delta. Rows come
-    # before heads in the library: queries, outputs and their gradients are copied.
-    moved_bytes_per_element={"forward": 18, "backward": 34},
     roundings=lambda head_dim: 1,  # of the results of rectangles
+    costs=KernelCosts(
+        rows_per_fetch=SHARING,
+        # Outputs merge in float32; backward, an output is built so that the library computes the given delta. Rows come
+        # before heads in the library: queries, outputs and their gradients are copied.
+        moved_bytes_per_element={"forward": 18, "backward": 34},
+    ),
 )

@@ -6,6 +6,7 @@ place.
 """
 
 from stripectl.core.kernel import MIN_TILE_ROWS, Kernel
+from stripectl.core.kernel_costs import KernelCosts
 from stripectl.core.layout import Tile
 
 # cpu: fastest for both passes together at head_dim 128, benchmarks/README.md "Tiles of the xla kernel on a CPU core".
@@ -21,6 +22,8 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULTS[kind],
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS[kind],
-    query_copies={"forward": 1, "backward": 1},  # the scaled queries
-    saved_score_tiles={"forward": 2, "backward": 4},  # scores and weights, and their gradients
+    costs=KernelCosts(
+        query_copies={"forward": 1, "backward": 1},  # the scaled queries
+        saved_score_tiles={"forward": 2, "backward": 4},  # scores and weights, and their gradients
+    ),
 )

@@ -47,7 +47,7 @@ def limit_to_raise(m: Measurement, place: LocalTarget) -> str | None:
     itself, or the tiles need no higher limit."""
     hardware, kernel, flags = place.target.hardware, kernels[m.plan.kernel], m.flags or {}
     limit, has = limit_bytes(kernel, hardware, flags), hardware.figure("vmem_bytes")
-    if kernel.vmem_wanted or limit is None or not has or limit >= has:
+    if kernel.costs.vmem_wanted or limit is None or not has or limit >= has:
         return None
     highest = with_default_tiles(m, {**flags, VMEM_FLAG: flag_for(math.floor(has))}, place)
     needed = most_needed_bytes(m.workload, highest.plan, hardware) if highest.is_ready else 0
