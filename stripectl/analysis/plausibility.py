@@ -1,4 +1,5 @@
-"""Predictions compared with limits that no machine can exceed: its FLOPs, its links, its devices, the balance of tiles.
+"""Predictions compared with limits that no machine can exceed: its FLOPs, its links, its devices, the balance of tiles,
+the scores of the mask.
 
 A prediction that exceeds a limit is a defect of the prediction. It is marked and never recommended.
 """
@@ -38,6 +39,8 @@ def fast_sentences(run: MeasurementSet) -> list[str]:
 
 
 def _broken(m: Measurement, run: MeasurementSet) -> Iterator[str]:
+    if m.tiles and m.tiles.efficiency > 1 + BOUND_SLACK:
+        yield f"{m.plan.scheme} computes {1 / m.tiles.efficiency:.0%} of the scores that the mask leaves"
     reached, peak = m.flops_per_s_per_device, m.peak_flops_per_s
     if reached and peak and reached > peak * (1 + BOUND_SLACK):
         yield f"it computes {rate(reached, 'FLOP/s')} per device, {reached / peak - 1:.0%} above the peak"

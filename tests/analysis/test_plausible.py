@@ -54,6 +54,15 @@ def test_what_is_predicted_is_plausible() -> None:
     assert [why_implausible(m, run) for m in run] == [None] * 4
 
 
+def test_fewer_scores_than_the_mask_leaves_are_not() -> None:
+    """As of a scheme that omits a pair of shards."""
+    whole = found(ring("zigzag"))
+    assert whole.tiles
+    few = replace(whole, tiles=replace(whole.tiles, efficiency=1.6))
+    why = why_implausible(few, with_speedups([few, found(ring("contiguous", 1))]))
+    assert why == "ring computes 62% of the scores that the mask leaves"
+
+
 def test_more_than_the_peak_is_not() -> None:
     fast = found(ring("contiguous"), median_s=WORK.flops / 16 / 275e12 / 1.5)
     assert "50% above the peak" in str(why_implausible(fast, indexed([fast])))
