@@ -4,13 +4,24 @@
 runs, differentiates, compiles and simulates.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stripectl.core.comm import Array, Comm
+from stripectl.core.mesh import AXES
 from stripectl.core.reason import Reason
 from stripectl.util.catalogue import Catalogue
+
+# The arguments of a scheme's functions. `Scheme` says what they return.
+ARGUMENTS = {
+    "enter": ("(q, kv)", "attend", "comm"),
+    "forward": ("q", "kv", "attend", "comm"),
+    "backward": ("saved", "kv", "attend", "comm"),
+    "leave": ("out", "attend", "comm"),
+    "why_unsupported": ("workload", "mesh"),
+}
 
 
 def identity(x: Any, *_: Any) -> Any:
@@ -50,6 +61,15 @@ class Scheme:
     chunk: int | None = None  # rows that a step's feed-forward computes at once, unless a plan says otherwise; 0 is all
     why_unsupported: Callable[[Any, Mapping[str, int]], Reason | None] = lambda workload, mesh: None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.axes, str):
+            raise TypeError(f"axes must be a tuple of mesh axes, such as ('ring',), not {self.axes!r}")
+        for axis in self.axes:
+            if axis not in AXES:
+                raise ValueError(f"axes has {axis!r}, but the axes of a mesh are {', '.join(AXES)}")
+        for name, arguments in ARGUMENTS.items():
+            check_arguments(name, getattr(self, name), arguments)
+
     @property
     def sends_states(self) -> bool:
         """Whether all that shards tell each other are states of linear attention."""
@@ -58,6 +78,22 @@ class Scheme:
     @property
     def default_layout(self) -> str:
         return self.layouts[0] if self.layouts else "striped"
+
+
+def check_arguments(name: str, function: Callable[..., Any] | None, arguments: tuple[str, ...]) -> None:
+    """Check that a function of a scheme can be called with these arguments.
+
+    Raises:
+        TypeError: it takes others.
+    """
+    if function is None:
+        return
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        takes = ", ".join(signature.parameters)
+        raise TypeError(f"{name} must take ({', '.join(arguments)}), but takes ({takes})") from None
 
 
 schemes: Catalogue[Scheme] = Catalogue("stripectl.schemes", "scheme", "scheme")

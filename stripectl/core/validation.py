@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
@@ -16,6 +16,8 @@ from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import SequenceSharding, query_sharding, sequence_sharding
 from stripectl.core.workload import STEP, Workload
+from stripectl.errors import StripectlError
+from stripectl.util.plug_in_errors import plug_in_reason, show_traceback, wrong_result
 from stripectl.util.units import plural
 
 
@@ -90,8 +92,8 @@ def _reasons(
     tile = plan.tile or kernel.largest_tile(kernel.default_tile(kind), piece)
     for reason in (
         why_model_unsupported(plan, workload.sizes) if workload.passes == STEP else None,
-        scheme.why_unsupported(workload, plan.axes),
-        kernel.why_unsupported(workload, plan, kind, capability),
+        _answer(plan.scheme, scheme.why_unsupported, workload, plan.axes),
+        _answer(plan.kernel, kernel.why_unsupported, workload, plan, kind, capability),
         None if kernel.keeps_all_scores and not tile.block_kv_compute else kernel.why_tile_unsupported(tile, piece),
         plan.backward and kernel.why_tile_unsupported(plan.backward, piece, "backward"),
     ):
@@ -117,6 +119,21 @@ def _division_reasons(plan: Plan, workload: Workload) -> Iterator[Reason]:
             yield Reason.unsupported(
                 f"{subject} cannot be divided over {over}", f"Try {','.join(divisors_of(size, named))}."
             )
+
+
+def _answer(name: str, why_unsupported: Callable[..., object], *arguments: object) -> Reason | None:
+    """The answer of a scheme or a kernel of this name. It may be foreign code: its error, and an answer that is not a
+    reason, are reasons, and other plans continue."""
+    try:
+        found = why_unsupported(*arguments)
+        if found is None or isinstance(found, Reason):
+            return found
+        raise wrong_result("why_unsupported", why_unsupported, "a Reason or None", found)
+    except StripectlError:
+        raise
+    except Exception as error:
+        show_traceback(error)
+        return Reason(ReasonKind.ERROR, f"why_unsupported of {name} failed: {plug_in_reason(error)}")
 
 
 def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[Reason]:

@@ -52,9 +52,13 @@ class SimulatedComm(DeviceClocks):
         self._paths: dict[tuple[str, int], Path] = {}
 
     def size(self, axis: str) -> int:
+        if axis not in self.axes:  # a plan has one device on every axis that it does not name
+            known = f"its axes are {', '.join(self.axes)}" if self.axes else "it has no axes"
+            raise ValueError(f"the scheme has no axis {axis!r}; {known}")
         return self.plan.size(axis)
 
     def index(self, axis: str) -> np.ndarray:
+        self.size(axis)
         return np.indices(self.grid.shape)[self.axes.index(axis)].reshape(-1)
 
     def shift(

@@ -24,6 +24,7 @@ from stripectl.simulate.clocks import Gradients
 from stripectl.simulate.comm import SimulatedComm
 from stripectl.simulate.gated_attend import SimulatedGatedAttend
 from stripectl.simulate.memory import TimedArray, leaves
+from stripectl.util.plug_in_errors import wrong_result
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     entry = clocks.recorded()
     clocks.recording = both and scheme.backward is None
     state = scheme.forward(q, kv, attend, clocks)
+    if not isinstance(state, TimedArray):
+        raise wrong_result("forward", scheme.forward, "the state of its queries", state)
     if not both or scheme.backward is None:
         q, kv = q.bare, None
     out = attend.finish(q, state)
@@ -206,8 +209,11 @@ def _own_backward(
     row = TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
     saved = q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready)
     primals = [leaf.bare for leaf in (q, *leaves(kv))]
-    found = leaves(scheme.backward(saved, kv, attend, clocks))
-    del saved, cotangent, q, kv
+    result = scheme.backward(saved, kv, attend, clocks)
+    found = leaves(result) if isinstance(result, tuple | TimedArray) else []
+    if len(found) != len(primals):
+        raise wrong_result("backward", scheme.backward, "(dq, dkv) with the structure of (q, kv)", result)
+    del result, saved, cotangent, q, kv
     for primal in primals:
         gradients.add(primal, found.pop(0).ready)
 

@@ -60,7 +60,10 @@ class Catalogue(Generic[T]):
             try:
                 own = name in self.own_names()
                 attribute = self.attribute if own else entry_points(self.part)[name].attr or self.attribute
-                self._cache[name] = getattr(importlib.import_module(self.module(name)), attribute)
+                part = getattr(importlib.import_module(self.module(name)), attribute)
+                if (said := getattr(part, "name", name)) != name:
+                    raise ValueError(f"the {self.kind} has the name {said!r}, but must have {name!r}")
+                self._cache[name] = part
             except Exception as error:  # a plug-in may be foreign code, and must not break the others
                 show_traceback(error)
                 broken[name] = plug_in_reason(error)

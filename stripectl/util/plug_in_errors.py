@@ -4,7 +4,9 @@ traceback."""
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from stripectl.util.entry_points import entry_points
 
@@ -47,3 +49,14 @@ def place_in_plug_in(error: BaseException) -> str:
             file = Path(frame.f_code.co_filename)
             return f", at {file.parent.name}/{file.name}:{line}"
     return ""
+
+
+def wrong_result(name: str, function: Callable[..., Any], wanted: str, found: object) -> TypeError:
+    """The error of a plug-in's function, known by `name`, that returned a value of another type than it must. No line
+    of the plug-in is in its traceback, so its message has the function's place."""
+    code = getattr(function, "__code__", None)
+    place = ""
+    if code:
+        file = Path(code.co_filename)
+        place = f" at {file.parent.name}/{file.name}:{code.co_firstlineno}"
+    return TypeError(f"{name}{place} must return {wanted}, not {type(found).__name__}")

@@ -82,6 +82,32 @@ def test_one_that_raises_on_clocks_costs_only_itself(tmp_path: Path, capsys: pyt
     assert {m.status for m in Run.load(Path("tuned")).measurements if str(m.plan).startswith("ring")} >= {"ok"}
 
 
+MISTAKES = {  # (a part of the file, in its place): the message
+    ("kv, attend, comm)", "kv, comm)"): "forward must take (q, kv, attend, comm), but takes (q, kv, comm), at schemes/",
+    ('("ring",)', '"ring"'): "axes must be a tuple of mesh axes, such as ('ring',), not 'ring', at schemes/toy.py:15",
+    ('("ring",)', '("rnig",)'): "axes has 'rnig', but the axes of a mesh are data, fsdp, ",
+    ('Scheme("toy"', 'Scheme("tyo"'): "the scheme has the name 'tyo', but must have 'toy'",
+    ('"ring", "kv"', '"rnig", "kv"'): "the scheme has no axis 'rnig'; its axes are ring, at schemes/toy.py:9",
+    ("return state", "return state,"): "forward at schemes/toy.py:6 must return the state of its queries, not tuple",
+    ("forward)", "forward, backward=lambda saved, kv, attend, comm: saved[0])"): "backward at schemes/toy.py:15 must "
+    "return (dq, dkv) with the structure of (q, kv), not TimedArray",
+    ("forward)", "forward, why_unsupported=lambda workload, mesh: mesh['x'])"): "why_unsupported of toy failed: "
+    "KeyError: 'x', at schemes/toy.py:15",
+    ("forward)", "forward, why_unsupported=lambda workload, mesh: 'no')"): "why_unsupported at schemes/toy.py:15 must "
+    "return a Reason or None, not str",
+}
+
+
+@pytest.mark.parametrize(("old", "new"), MISTAKES)
+def test_a_mistake_is_named_with_its_place(old: str, new: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert old in TOY
+    (tmp_path / "schemes" / "toy.py").write_text(TOY.replace(old, new))
+    bench = "bench --scheme toy --layout striped --target v5p:4 --method simulated --seqlen 8k --quiet --output run"
+    assert run(*bench.split(), "--pass", "forward-backward") != 0
+    said = capsys.readouterr()
+    assert MISTAKES[old, new] in " ".join((said.out + said.err).split()) and "Traceback" not in said.err
+
+
 def test_it_is_benched_and_reported() -> None:
     bench = ["bench", "--target", "v5p:4", "--method", "simulated", "--seqlen", "64k", "--scheme", "toy,ring"]
     assert run(*bench, "--output", "run", "--quiet") == 0
