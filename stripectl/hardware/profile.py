@@ -134,9 +134,10 @@ def needed_figures(hardware: Hardware, needed: Mapping[str, float | None]) -> li
         BadInput: the profile lacks one of them.
     """
     if lacking := [name for name, value in needed.items() if value is None]:
+        other = "another --dtype, or " * any(name.startswith("matmul") for name in lacking)
         raise BadInput(
             f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so its datasheet gives no time. Try "
-            f"another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
+            f"{other}--hardware with a profile that has the figure. stripectl topology --measure writes one."
         )
     return [value for value in needed.values() if value is not None]
 

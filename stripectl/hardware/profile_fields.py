@@ -154,7 +154,10 @@ def read_figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, 
         known = entry if is_mapping(entry) else {}
         value = known.get("value")
         if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_FIGURE <= value <= MAX_FIGURE:
-            raise BadInput(f"{key} in the hardware {path} must be a positive number: {{value: 1.0e+9, source: ...}}.")
+            text = f", but YAML reads {value} as text. Give it a point and a sign" * isinstance(value, str)
+            raise BadInput(
+                f"{key} in the hardware {path} must be a positive number{text}: {{value: 1.0e+9, source: ...}}."
+            )
         if not known.get("source"):
             raise BadInput(f"{key} in the hardware {path} has no source.")
     values = {str(key): float(entry["value"]) for key, entry in entries.items()}

@@ -49,6 +49,7 @@ def test_profiles_are_written_as_they_are_read(tmp_path: Path, name: str) -> Non
         ("kind: tpu\nslices: [2x]\n", "a list of shapes"),
         ("kind: cpu\nfigures: {hbm_bytes: 3}\n", "must be a positive number"),
         ("kind: cpu\nfigures: {hbm_bytes: {value: -1, source: x}}\n", "must be a positive number"),
+        ("kind: cpu\nfigures: {hbm_bytes: {value: 8e9, source: x}}\n", "YAML reads 8e9 as text. Give it a point"),
         ("kind: cpu\nfigures: {hbm_bytes: {value: 1}}\n", "no source"),
         ("kind: cpu\nfigures: {hbm_byts: {value: 1, source: x}}\n", "Did you mean hbm_bytes"),
         ("kind: gpu\ndevice_kinds: [x]\ncompiler: {compute_capability: 9}\n", "with a dot, such as 9.0"),
