@@ -120,12 +120,15 @@ class LeftOut:
 
     def __init__(self, config: pytest.Config) -> None:
         self.reasons = dict(line.split(": ", 1) for line in config.getini("markers") if ": " in line)
-        self.counts = Counter[str]()
+        self.counts, self.keyword = Counter[str](), config.getoption("keyword")
         self.output: dict[str, dict[str, int]] | None = getattr(config, "workeroutput", None)
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        for item in items:
-            self.counts.update({name for mark in item.iter_markers() if (name := mark.name) in self.reasons})
+        parts = [{name for mark in item.iter_markers() if (name := mark.name) in self.reasons} for item in items]
+        if self.keyword and not all(parts):  # -k deselected them, which are of any part or of none
+            return
+        for names in parts:
+            self.counts.update(names)
         if self.output is not None:
             self.output["left_out"] = dict(self.counts)
 
