@@ -53,8 +53,8 @@ coverage: $(VENV)/dev    ## the quick tests, with the branches of each module th
 	@for folder in core simulate analysis runner; do \
 	  echo "$$folder: $$($(BIN)/coverage report --include="stripectl/$$folder/*" --format=total) %"; done
 
-check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
-	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
+check-gpu:    ## what this machine's NVIDIA GPU says of stripectl, in at most 8 minutes (WHEELS=FOLDER, PARTS="step_profile")
+	$(PYTHON) -m benchmarks.check_gpu $(PARTS) $(WHEELS:%=--wheels %)
 
 faults: $(VENV)/ray   ## the times after faults of hosts, in docs/how-to/many-hosts.md
 	$(BIN)/python -m tests.support.fault_times

@@ -92,16 +92,16 @@ def fitted(rows: list[PublishedTime], hardware: Hardware, block: Tile) -> tuple[
 
 def square_pairs(path: Path, kernel: str) -> Iterator[dict[str, Any]]:
     """The pairs of equally long shards that a kernel computed, without a mask or on the diagonal."""
-    for pair in json.loads(path.read_text())["parts"]["block_pairs"]["found"]:
+    for pair in found_in(path, "block_pairs"):
         if pair["kernel"] == kernel and pair["band"] in BANDS_OF and pair["rows"] == pair["cols"]:
-            yield pair
+            yield {"v_head_dim": pair["head_dim"], **pair}
 
 
 def measured_rows() -> Iterator[PublishedTime]:
     """Square pairs that a library's kernel computed, in both passes."""
-    for path in sorted(MEASURED.glob("*.json")):
+    for path in sorted(MEASURED.iterdir()):
         for pair in (pair for kernel in LIBRARIES for pair in square_pairs(path, kernel)):
-            shape = pair["rows"], pair["cols"], HEADS, HEADS, pair["head_dim"], pair["head_dim"], pair["band"]
+            shape = pair["rows"], pair["cols"], HEADS, HEADS, pair["head_dim"], pair["v_head_dim"], pair["band"]
             for passes in PASSES:
                 if (seconds := pair[f"{passes}_s"]) > LEAST_S:
                     yield PublishedTime(path.name, machine_of(path), pair["kernel"], 1, *shape, passes, None, seconds)
@@ -142,7 +142,7 @@ def main() -> None:
 def xla_entries(path: Path) -> str:
     """The lines of kernel `xla`, whose tiles start programs one after another: the costs of the largest timed tile are
     fitted to long pairs, and the call of this fit is taken from the times of smaller tiles."""
-    timed = json.loads(path.read_text())["parts"]["tile_costs"]["found"]
+    timed = tiles_of(path)
     text = "  xla:\n    bfloat16:\n"
     for size in (64, 128, 256):
         lines = defaultdict(list)
@@ -185,15 +185,26 @@ def entries(kernel: str, costs: Mapping[Shape, "Fit"]) -> Iterator[str]:
                 yield f"          {passes}: {{{costs_s}, block: {fit.block}}}  # {fit.said}\n"
 
 
+def found_in(run: Path, part: str) -> list[dict[str, Any]]:
+    """What a part of `make check-gpu` found, nothing where it did not run."""
+    path = run / f"{part}.json"
+    return json.loads(path.read_text())["found"] if path.exists() else []
+
+
 def run_of(name: str) -> Path | None:
-    """The file of `make check-gpu` on a machine, else on another of its architecture."""
-    runs = sorted(MEASURED.glob("*.json"), key=lambda path: machine_of(path) != name)
+    """The folder of `make check-gpu`, with tiles, on a machine, else on another of its architecture."""
+    runs = sorted(filter(tiles_of, MEASURED.iterdir()), key=lambda path: machine_of(path) != name)
     return next((path for path in runs if architecture(machine_of(path)) == architecture(name)), None)
 
 
+def tiles_of(run: Path) -> list[dict[str, Any]]:
+    """The timed tiles of kernel `xla`."""
+    return found_in(run, "tile_costs")
+
+
 def machine_of(path: Path) -> str:
-    """The machine of a file of `make check-gpu`."""
-    found = named_by_device(json.loads(path.read_text())["device"]["kind"])
+    """The machine of a folder of `make check-gpu`."""
+    found = named_by_device(json.loads((path / "device.json").read_text())["kind"])
     assert found
     return found.name
 

@@ -15,6 +15,7 @@ KINDS_OF_TILES: Mapping[str, str] = {WHOLE_TILE: "whole", BOUNDARY_TILE: "bounda
 ATTENTION, PROJECTIONS, FEED_FORWARD = "attention", "projections", "feed_forward"
 HEAD, EMBEDDING, OPTIMIZER = "head", "embedding", "optimizer"
 SECTIONS = (ATTENTION, PROJECTIONS, FEED_FORWARD, HEAD, EMBEDDING, OPTIMIZER)
+NORM, ROTARY = "norm", "rotary"  # inside of parts
 
 SHIFT, ALL_GATHER, ALL_TO_ALL = "shift", "all_gather", "all_to_all"
 REDUCE_SCATTER, REDUCE = "reduce_scatter", "reduce"

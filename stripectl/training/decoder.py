@@ -40,13 +40,15 @@ ALIKE = "every"  # the name of the only stack of layers
 
 def unit(x: jax.Array) -> jax.Array:
     """x divided by its root mean square along the last dimension, in float32."""
-    wide = x.astype(jnp.float32)
-    return wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
+    with jax.named_scope(scopes.NORM):
+        wide = x.astype(jnp.float32)
+        return wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
 
 
 def normed(x_PGSRD: jax.Array, scale_PSD: jax.Array) -> jax.Array:
     """x divided by its root mean square, times a scale (Zhang and Sennrich 2019)."""
-    return (unit(x_PGSRD) * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
+    with jax.named_scope(scopes.NORM):
+        return (unit(x_PGSRD) * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
 
 
 class Attention(NamedTuple):

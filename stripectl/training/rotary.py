@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stripectl.core import scopes
 from stripectl.errors import BadInput
 from stripectl.execute.settings import own_settings
 from stripectl.training.arguments import check_array
@@ -25,8 +26,9 @@ def rotated(x: jax.Array, turn: Rotation) -> jax.Array:
     """x (..., head_dim) rotated by angles that broadcast with its halves; a pair is a row's i-th entry and the i-th of
     its second half."""
     cos, sin = turn
-    a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+    with jax.named_scope(scopes.ROTARY):
+        a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
 
 
 @own_settings

@@ -36,7 +36,7 @@ def test_short_pairs_of_all_heads_predict_a_long_pair_on_an_h200(kernel: str, pa
     """Recorded by `make check-gpu`, with the host's time to start a program, 0.2 to 0.5 ms. A cost that was fitted to
     blocks of one head predicted 3.2 times the time, because one head of 4k rows leaves three quarters of the GPU
     idle."""
-    recorded = json.loads((GPU_RUNS / "h200-jax0.11.2.json").read_text())["parts"]["block_pairs"]["found"]
+    recorded = json.loads((GPU_RUNS / "h200-jax0.11.2" / "block_pairs.json").read_text())["found"]
     bands = {"full": "whole", "causal": "causal"}
     times = {
         CalibrationBlock(pair["rows"], bands[pair["band"]]): pair[f"{passes}_s"]
