@@ -1,17 +1,15 @@
 """Pairs of shards as a ring meets them, by the kernels, beside the library's own full and causal attention."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from benchmarks.check_gpu.sizes import DTYPE, HEAD_DIM, HEADS, Sizes, hardware_here, in_batches, kernels_here, normal
+from benchmarks.check_gpu.sizes import HEAD_DIM, HEADS, Sizes, compiled, in_batches, kernels_here, normal, takes
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, MaskBlock
-from stripectl.core.plan import parse_plan
-from stripectl.core.workload import Workload
 from stripectl.measure.timing import typical
 
 LIBRARY = "jax.nn.dot_product_attention"
@@ -35,7 +33,7 @@ def found(sizes: Sizes, _: Path) -> Iterator[dict[str, Any]]:
     heads = [Pair(rows, rows, band, *size) for size in HEADS_ELSEWHERE for rows in sizes.other_heads for band in bands]
     square = [Pair(rows, rows, band) for rows in sizes.blocks for band in bands]
     others = [Pair(rows, sizes.keys, "full") for rows in sizes.queries] + [Pair(sizes.keys, sizes.keys, "later")]
-    jobs = [(kernel, pair) for pair in (*heads, *square, *others) for kernel in here if takes(kernel, pair)]
+    jobs = [(kernel, pair) for pair in (*heads, *square, *others) for kernel in here if takes(kernel, *pair[3:])]
     jobs += [(LIBRARY, pair) for pair in square if "cudnn" in here]
     for (name, pair), (forward, other) in in_batches(jobs, passes_of):
         forward_s, other_s = typical(*forward), typical(*other)
@@ -43,30 +41,10 @@ def found(sizes: Sizes, _: Path) -> Iterator[dict[str, Any]]:
         yield {"kernel": name, **pair._asdict(), "forward_s": forward_s, "backward_s": backward_s}
 
 
-def takes(kernel: str, pair: Pair) -> bool:
-    """Whether a kernel computes heads of these sizes."""
-    work = Workload(
-        seq_len=pair.cols,
-        heads=HEADS,
-        kv_heads=HEADS,
-        head_dim=pair.head_dim,
-        v_head_dim=pair.v_head_dim,
-        dtype=DTYPE,
-    )
-    plan = parse_plan(f"ring/contiguous/{kernel}@ring=1")
-    hardware = hardware_here()
-    return kernels[kernel].why_unsupported(work, plan, hardware.kind, hardware.capability) is None
-
-
 def passes_of(job: tuple[str, Pair]) -> tuple[Any, Any]:
     """The programs of a job, and their inputs."""
     name, pair = job
     return library_passes(pair) if name == LIBRARY else kernel_passes(name, pair)
-
-
-def compiled(function: Callable[..., Any], *inputs: Any) -> tuple[Any, ...]:
-    """A compiled function and its inputs."""
-    return jax.jit(function).lower(*inputs).compile(), *inputs
 
 
 def kernel_passes(kernel: str, pair: Pair) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from benchmarks.check_gpu.sizes import DTYPE, Sizes, in_batches, normal
+from benchmarks.check_gpu.sizes import DTYPE, Sizes, compiled, in_batches, normal
 from stripectl.measure.timing import typical
 
 # Dtypes of the operands and of the result; a loss has logits in float32, and so have its gradients.
@@ -54,9 +54,8 @@ def compiled_product(product: Product) -> tuple[Any, ...]:
     """A compiled product and its operands."""
     equation, *letters = EQUATIONS[product.of]
     shapes = (tuple(getattr(product, letter) for letter in each) for each in letters)
-    operands = normal(*shapes, dtype=product.operands)
 
     def multiply(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.einsum(equation, a, b, preferred_element_type=product.result)
 
-    return jax.jit(multiply).lower(*operands).compile(), *operands
+    return compiled(multiply, *normal(*shapes, dtype=product.operands))

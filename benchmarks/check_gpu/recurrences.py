@@ -1,24 +1,34 @@
-"""Chunks of recurrences, whose times on a GPU nobody has measured here: both passes, with the map of a block (`whole`)
-and its outputs (`causal`)."""
+"""Chunks of recurrences, whose times on a GPU nobody has measured here: the map of a block (`whole`) and its outputs
+(`causal`), each in both passes."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.check_gpu.sizes import DTYPE, HEAD_DIM, HEADS, Sizes
+from benchmarks.check_gpu.sizes import DTYPE, HEAD_DIM, HEADS, Sizes, compiled, in_batches
+from stripectl.core.layout import Tile
 from stripectl.core.recurrence import recurrences
-from stripectl.measure.session import Session
+from stripectl.costs.sources.timed_tiles import BlockShape, CalibrationBlock
+from stripectl.measure.session import block_programs
+from stripectl.measure.timing import typical
 
-CHUNK = 64
+CHUNK, BANDS, PASSES = Tile(64, 64), ("whole", "causal"), ("forward", "backward")
+Job = tuple[str, CalibrationBlock, str]  # a recurrence, a block, a pass
 
 
 def found(sizes: Sizes, _: Path) -> Iterator[dict[str, Any]]:
-    """Seconds of a block in each pass, by recurrence and number of rows."""
-    session = Session()
-    shape = {"group": 1, "groups": HEADS, "head_dim": HEAD_DIM, "v_head_dim": HEAD_DIM, "dtype": DTYPE}
-    for recurrence in recurrences.names():
-        for rows in sizes.chunks:
-            for band in ("whole", "causal"):
-                own = shape | {"recurrence": recurrence}
-                timed = session.time_block("gated", f"{CHUNK}x{CHUNK}", rows=rows, band=band, shape=own)
-                yield {"recurrence": recurrence, "rows": rows, "band": band, **timed}
+    """Seconds of a block, by recurrence, rows, band and pass."""
+    blocks = [CalibrationBlock(rows, band) for rows in sizes.chunks for band in BANDS]
+    jobs = [(name, block, passes) for block in blocks for name in recurrences.names() for passes in PASSES]
+    for (name, block, passes), (program, *inputs) in in_batches(jobs, compiled_block):
+        row = {"recurrence": name, "rows": block.rows, "band": block.band, "pass": passes}
+        yield row | {"seconds": typical(program, *inputs)}
+
+
+def compiled_block(job: Job) -> tuple[Any, ...]:
+    """A compiled pass of a block, and its inputs."""
+    recurrence, block, passes = job
+    shape = BlockShape(
+        group=1, groups=HEADS, head_dim=HEAD_DIM, v_head_dim=HEAD_DIM, dtype=DTYPE, recurrence=recurrence
+    )
+    return compiled(*block_programs("gated", CHUNK, block, shape)[passes])

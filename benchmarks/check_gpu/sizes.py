@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
+from stripectl.core.kernel import kernels
+from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware, hardware_of_device
 from stripectl.kernels.tokamax_gpu import about as tokamax_gpu
@@ -89,6 +91,14 @@ def kernels_here() -> list[str]:
     return ["xla", "cudnn", *([] if why_not else ["tokamax_gpu"])]
 
 
+def takes(kernel: str, head_dim: int, v_head_dim: int) -> bool:
+    """Whether a kernel computes heads of these sizes here."""
+    shape = {"seq_len": 2**12, "heads": HEADS, "kv_heads": HEADS, "dtype": DTYPE}
+    work = Workload.from_json({**shape, "head_dim": head_dim, "v_head_dim": v_head_dim})
+    plan, here = parse_plan(f"ring/contiguous/{kernel}@ring=1"), hardware_here()
+    return kernels[kernel].why_unsupported(work, plan, here.kind, here.capability) is None
+
+
 def normal(*shapes: tuple[int, ...], dtype: str = DTYPE) -> list[jax.Array]:
     """Normal numbers of these shapes, always the same."""
     keys = jax.random.split(jax.random.key(0), len(shapes))
@@ -102,3 +112,8 @@ def in_batches(jobs: Sequence[Job], compiled: Callable[[Job], Any]) -> Iterator[
         for first in range(0, len(jobs), BATCH):
             batch = jobs[first : first + BATCH]
             yield from zip(batch, list(threads.map(compiled, batch)), strict=True)
+
+
+def compiled(function: Callable[..., Any], *inputs: Any) -> tuple[Any, ...]:
+    """A compiled function and its inputs."""
+    return jax.jit(function).lower(*inputs).compile(), *inputs

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.check_gpu.sizes import DTYPE, HEAD_DIM, HEADS, Sizes
-from stripectl.measure.session import Session
 from stripectl.costs.sources.timed_tiles import BANDS
+from stripectl.measure.session import Session
 
 
 def found(sizes: Sizes, _: Path) -> Iterator[dict[str, Any]]:

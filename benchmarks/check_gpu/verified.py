@@ -1,6 +1,7 @@
 """Measured plans of kernels and shapes that no ring of shards here has, each compared with its reference in float64, as
 every measured plan is."""
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +29,6 @@ PLANS: tuple[tuple[str, ...], ...] = (
     (CHUNKED, *FLOAT32),
     *((GATED, *NARROW, "--recurrence", each) for each in ("gdn", "kda", "mamba2")),
 )
-AT_ONCE = 7  # timings do not matter here
 
 
 def found(sizes: Sizes, _: Path) -> Iterator[dict[str, Any]]:
@@ -47,5 +47,5 @@ def found(sizes: Sizes, _: Path) -> Iterator[dict[str, Any]]:
         return row | {"ok": True, "check": one["check"]}
 
     plans = [given for given in PLANS if given[0] != CUDNN or jax.default_backend() == "gpu"]
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(min(len(plans), os.cpu_count() or 1)) as threads:  # timings do not matter here
         yield from threads.map(checked, plans)

@@ -68,9 +68,9 @@ def test_a_part_that_ends_early_keeps_what_it_has_found(tmp_path: Path, ending: 
 @pytest.mark.parametrize(
     ("part", "rows"),
     [
-        ("exactness", 8),
+        ("exactness", 9),
         ("verified", 12),
-        ("recurrences", 10),
+        ("recurrences", 20),
         ("block_pairs", 11),
         ("matrices", 18),
         ("tile_costs", 3),
