@@ -11,12 +11,16 @@ import pytest
 from benchmarks.check_gpu.__main__ import PARTS, Part, PartFile, run_part
 
 ROOT = Path(__file__).parents[2]
-HERE = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+
+
+def here(*folders: Path) -> dict[str, str]:
+    """The environment of a check, with folders from which Python imports besides the checkout."""
+    return {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *folders)))}
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "benchmarks.check_gpu", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=HERE, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, env=here(), cwd=ROOT)
 
 
 def test_a_machine_without_a_gpu_gets_one_line_and_exit_code_3() -> None:
@@ -45,7 +49,7 @@ def test_a_part_for_which_no_time_is_left_is_skipped_and_the_table_says_so(tmp_p
 
 def test_a_part_that_takes_too_long_ends_and_leaves_its_reason(tmp_path: Path) -> None:
     file = PartFile(tmp_path / "ring_of_8.json")
-    done = run_part(Part("ring_of_8", 0, 0.5), file, HERE, 0.5)
+    done = run_part(Part("ring_of_8", 0, 0.5), file, here(), 0.5)
     assert (done["status"], done["reason"], done["found"]) == ("failed", "it took longer than 0.5 s", [])
     assert file.read() == done
 
@@ -58,8 +62,7 @@ def test_a_part_that_ends_early_keeps_what_it_has_found(tmp_path: Path, ending: 
     part = tmp_path / "benchmarks" / "check_gpu" / "half.py"
     part.parent.mkdir(parents=True)
     part.write_text(f"import os\n\n\ndef found(*_):\n    yield {{'n': 1}}\n    yield {{'n': 2}}\n    {ending}\n")
-    beside = HERE | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    done = run_part(Part("half", 0, 60), PartFile(tmp_path / "half.json"), beside, 60)
+    done = run_part(Part("half", 0, 60), PartFile(tmp_path / "half.json"), here(tmp_path), 60)
     assert (done["status"], done["reason"], done["found"]) == ("failed", reason, [{"n": 1}, {"n": 2}])
     assert json.loads((tmp_path / "half.json").read_text()) == done
 
@@ -85,6 +88,7 @@ def test_a_part_runs_on_small_sizes(tmp_path: Path, part: str, rows: int) -> Non
 
 
 @pytest.mark.training
+@pytest.mark.usefixtures("users_compiler")  # tiles are timed, for the prediction
 def test_the_profile_of_a_step_adds_up_and_stands_beside_its_prediction(tmp_path: Path) -> None:
     done = run("--any-device", "--limit", "4800", "--output", str(tmp_path), "step_profile")
     assert done.returncode == 0, done.stdout + done.stderr
