@@ -153,6 +153,7 @@ def check(asked: argparse.Namespace, environment: dict[str, str]) -> int:
     """Run the parts, and print a table of them; the exit code."""
     start = time.monotonic()
     environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # so that what a device holds can be read
+    environment.setdefault("JAX_TRACEBACK_FILTERING", "off")  # whose note would be the last line of an error
     here = device(environment)
     if isinstance(here, str) or (here["platform"] != "gpu" and not asked.any_device):
         found = here if isinstance(here, str) else f"JAX {here['jax']} finds only {here['kind']} ({here['platform']})"

@@ -95,7 +95,8 @@ def shards_of(plan: Plan, arrays: list[Any]) -> list[list[Any]]:
 def ring_programs(each: Example) -> RingPrograms:
     """The programs of a ring, for shards of its shapes."""
     (work, arrays, _), plan = attention_of(*each[:4]), plan_of(each)
-    attend = JaxAttend(kernels[plan.kernel].load(), sequence_sharding(work, plan), plan.tiles)
+    module = kernels[plan.kernel].load()
+    attend = JaxAttend(module, sequence_sharding(work, plan), plan.tiles, value_dim=each.v_head_dim)
     q, k, v, dout = (parts[0] for parts in shards_of(plan, arrays))
     row, dq = jnp.zeros(q.shape[:3], jnp.float32), jnp.zeros(q.shape, jnp.float32)
     state = jax.eval_shape(attend.empty, q)

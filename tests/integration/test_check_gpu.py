@@ -74,7 +74,7 @@ def test_a_part_that_ends_early_keeps_what_it_has_found(tmp_path: Path, ending: 
         ("exactness", 9),
         ("verified", 12),
         ("recurrences", 20),
-        ("block_pairs", 11),
+        ("block_pairs", 10),
         ("matrices", 18),
         ("tile_costs", 3),
         ("memory", 1),

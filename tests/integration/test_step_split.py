@@ -1,5 +1,7 @@
 """How `make check-gpu` divides a profiled step among its operations, and counts their FLOPs and bytes."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -17,6 +19,7 @@ from stripectl.hlo.module import parse_module
 from stripectl.profiling.capture import capture
 from stripectl.profiling.events import Device, Events, Execution, Origin
 from stripectl.profiling.folder import HLO
+from tests.support.compilers import needs_gpu
 
 TURNS, SIDE = 5, 64
 # As XLA prints it for a GPU: a product by a library with its workspace, casts, a loop that updates an array in place.
@@ -148,3 +151,18 @@ def test_the_table_has_a_line_for_each_part_and_kind_and_says_what_the_predictio
         "4.20 ms beyond the prediction: 500 us of work that it leaves out, 1.70 ms because operations are slower than "
         "the machine's rates, 2.00 ms of waits and gaps"
     )
+
+
+@pytest.mark.compilers
+@needs_gpu
+@pytest.mark.usefixtures("users_compiler")
+def test_the_matrices_of_a_step_that_is_compiled_for_an_h200_are_those_that_are_predicted() -> None:
+    """Except of the head, half of whose products multiply float32, at half the rate."""
+    command = [sys.executable, "-m", "benchmarks.check_gpu.arithmetic"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    predicted = {line[0]: float(line[1]) for line in lines if line[0] in ("projections", "feed_forward", "head")}
+    products = [float(line[1]) for line in lines if line[0] == "matrices"]
+    assert predicted == {"projections": 1.11, "feed_forward": 2.05, "head": 2.17}
+    assert products == [1.11, 2.05, 3.26] and lines[-1][:2] == ["step", "8.63"]
