@@ -32,7 +32,7 @@ from stripectl.core.plan import kernels, layouts, schemes
 from stripectl.core.reason import ReasonKind
 from stripectl.core.recurrence import recurrences
 from stripectl.export.integration import usage_of
-from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.profile import Hardware, format_shape, hardware_names
 from stripectl.hardware.target import Target
 from stripectl.results.cost_source import DESCRIPTIONS
 from stripectl.results.labels import workload_label
@@ -207,6 +207,8 @@ def hardware_figures(said: Explained) -> str:
             f"{machine.devices_per_host} per host, "
             + (f"a torus of {machine.torus_dims} dimensions." if machine.torus_dims else "no torus.")
         )
+        shape += f" It takes the tables of `{machine.based_on}`." * bool(machine.based_on)
+        shape += f" Not known: {machine.unknown}." * bool(machine.unknown)
         figures = markdown_table(("figure", "value", "source"), rows) if rows else "No figure is published."
         found.append(f"### `{name}`\n\n{shape}\n\n{figures}")
     return "\n\n".join(found)
@@ -240,6 +242,12 @@ def target_table(said: Explained) -> str:
         machine = Hardware.load(name)
         if machine.kind == "cpu":
             rows.append((f"`{name}:N`", "", "N single-thread processes on this machine"))
+        elif machine.torus_dims and not machine.slices:
+            largest = f"`{name}:{format_shape(machine.pod)}`"
+            hosts = f"whole {format_shape(machine.host)} hosts"
+            rows.append(
+                (largest, "", f"the largest size, and smaller sizes of {hosts}; it is not known which are sold")
+            )
         elif not machine.slices:
             node = machine.devices_per_host
             rows.append((f"`{name}:1` to `{name}:{node}`", "", f"one node; `2*{name}:{node}` is two nodes"))

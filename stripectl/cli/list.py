@@ -102,6 +102,8 @@ def target_sizes(hardware: "Hardware") -> str:
     name = hardware.name
     if hardware.kind == "cpu":
         return f"{name}:N, N single-thread processes on this machine"
+    if hardware.torus_dims and not hardware.slices:
+        return unsold_sizes(hardware)
     if not hardware.slices:
         node = hardware.devices_per_host
         return f"{name}:1 to {name}:{node} are in one node; 2*{name}:{node} is two nodes"
@@ -110,6 +112,14 @@ def target_sizes(hardware: "Hardware") -> str:
         f"{first} ({first.cloud_name}) to {last} ({last.cloud_name}): {len(hardware.slices)} sizes sold, and any size "
         f"of whole {format_shape(hardware.host)} hosts; 2*{last} is two slices"
     )
+
+
+def unsold_sizes(hardware: "Hardware") -> str:
+    """The sizes of a torus of which it is not known which are sold, in one line."""
+    from stripectl.hardware.profile import format_shape
+
+    largest, host = f"{hardware.name}:{format_shape(hardware.pod)}", format_shape(hardware.host)
+    return f"{largest} and smaller sizes of whole {host} hosts; it is not known which are sold"
 
 
 def every_target() -> list[tuple[str, str]]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.errors import BadInput
+from stripectl.hardware.other_machines import unknown_machine, why_other_machine
 from stripectl.hardware.profile_fields import ACHIEVABLE, FIELDS, LISTS, check_compiler, check_fields, read_figures
-from stripectl.util.files import load_profile, profile_names, unknown_name
+from stripectl.util.files import load_profile, profile_names
 
 MAX_BASES = 8  # profiles of which each is based on the next
 
@@ -38,11 +39,13 @@ class Hardware:
     wrap: str | None  # which axes of a slice close to a ring: axes as long as the pod's, or all where all are 4n long
     host: tuple[int, ...]  # chips on each axis of the torus: of a host, and of a pod
     pod: tuple[int, ...]
+    larger: str  # why no slice is larger than the pod, where it is not for want of chips
     slices: tuple[tuple[int, ...], ...]  # shapes that the cloud sells, in chips
     counted: int  # what a cloud name counts per chip: v4-32 has 16 chips of 2 cores
     chip_config: str | None  # libtpu's name for a chip with this number of devices
     aliases: tuple[str, ...]
     overlaps: bool  # whether collectives run while the device computes
+    unknown: str  # what nobody publishes about it, and what predictions therefore lack
     kernel: str  # the kernel that its users have
     # Figures that a GPU's compiler needs about a device that is absent.
     compiler: Mapping[str, float | str] = field(hash=False)
@@ -96,6 +99,8 @@ class Hardware:
         """
         if name in hardware_names():
             return _shipped(name)
+        if os.sep not in name and not name.endswith((".yaml", ".yml")) and (why := why_other_machine(name)):
+            raise BadInput(why)
         return cls.from_mapping(*load_profile("hardware", "hardware", name))
 
     @classmethod
@@ -153,7 +158,7 @@ def _base(path: Path, name: str | None, above: tuple[Path, ...]) -> Hardware | N
     if name in hardware_names():
         return _shipped(name)
     if os.sep not in name and not name.endswith((".yaml", ".yml")):
-        raise unknown_name(f"machine in based_on of the hardware {path}:", name, hardware_names())
+        raise unknown_machine(f"machine in based_on of the hardware {path}:", name, hardware_names())
     chain = (*above, Path(os.path.realpath(path)))
     if (other := Path(os.path.realpath(path.parent / name))) in chain or len(chain) == MAX_BASES:
         why = "leads back to it" if other in chain else f"leads through more than {MAX_BASES} files"

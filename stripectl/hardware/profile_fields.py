@@ -98,12 +98,14 @@ FIELDS = {
     "wrap": ProfileField(None, _among(None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
     "host": ProfileField([], _axes, "a list of positive integers"),
     "pod": ProfileField([], _axes, "a list of positive integers"),
+    "larger": ProfileField("", _text, "a text"),
     "slices": ProfileField([], _shapes, "a list of shapes such as 2x2x4"),
     "counted": ProfileField(1, _count(1), "a positive integer"),
     "chip_config": ProfileField(None, _text_or_none, "a name"),
     "aliases": ProfileField([], _names, "a list of names"),
     "kernel": ProfileField("xla", _text, "the name of a kernel"),
     "overlaps": ProfileField(True, _flag, "true or false"),
+    "unknown": ProfileField("", _text, "a text"),
     "compiler": ProfileField({}, is_mapping, "a mapping of names to numbers"),
 }
 

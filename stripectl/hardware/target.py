@@ -14,8 +14,8 @@ from itertools import product
 from typing import NamedTuple
 
 from stripectl.errors import BadInput
+from stripectl.hardware.other_machines import unknown_machine, why_other_machine
 from stripectl.hardware.profile import Hardware, format_shape, hardware_names, parse_shape
-from stripectl.util.files import unknown_name
 from stripectl.util.json import Json
 
 MAX_CHIPS = 2**16
@@ -131,6 +131,8 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
     """
     match = re.fullmatch(r"(?:([1-9]\d{0,3})\*)?([\w.-]+?)(?::(\d{1,6}(?:x\d{1,6}){0,7})|-(\d{1,6}))", text)
     if not match:
+        if why := why_other_machine(text):
+            raise BadInput(why)
         raise BadInput(
             f"{text!r} is not a target. Write local, cpu:2, h100:8, v5e:4x4, v4-32 or 2*v5e:4x4; stripectl list "
             f"targets prints all."
@@ -169,9 +171,10 @@ class TargetName:
 
     @property
     def machine(self) -> Hardware | None:
-        """The machine that ships and whose tables its hardware takes; None where there is no such machine. Its figures
-        may differ from the hardware's."""
-        return Hardware.load(self.tables_of) if self.tables_of in hardware_names() else None
+        """The machine that ships under its name, or else whose tables its hardware takes; None where there is no such
+        machine. Its figures may differ from the hardware's."""
+        known = [Hardware.load(name) for name in (self.hardware, self.tables_of) if name in hardware_names()]
+        return next((each for each in known if self.based_on in ("", each.tables_of)), None)
 
     @property
     def kind(self) -> str:
@@ -179,12 +182,12 @@ class TargetName:
         return self.machine.kind if self.machine else "cpu"
 
     def load(self) -> Target:
-        """The target, with the shapes of the machine whose tables its hardware takes.
+        """The target, with the shapes of its machine.
 
         Raises:
             BadInput: no such machine ships, or it does not have this shape.
         """
-        found = parse_target(str(replace(self, hardware=self.tables_of)))
+        found = parse_target(str(replace(self, hardware=self.machine.name if self.machine else self.tables_of)))
         return replace(found, hardware=replace(found.hardware, name=self.hardware, based_on=self.based_on))
 
 
@@ -196,11 +199,13 @@ def read_target(text: str) -> TargetName:
 
 
 def target_of(hardware: Hardware, devices: int) -> Target:
-    """`devices` devices in a shape that exists: a slice that the cloud sells, else whole nodes, else a row."""
+    """`devices` devices in a shape that exists: a slice that the cloud sells, or the most even shape where no sizes are
+    known, else whole nodes, else a row."""
     chips, node = max(1, devices // hardware.devices_per_chip), hardware.devices_per_host
     if hardware.kind == "gpu" and node > 1 and devices > node and devices % node == 0:
         return Target(hardware, (node,), devices // node)
-    return Target(hardware, next((shape for shape in hardware.slices if math.prod(shape) == chips), (chips,)))
+    known = hardware.slices or even_shapes(hardware, chips)
+    return Target(hardware, next((shape for shape in known if math.prod(shape) == chips), (chips,)))
 
 
 def _hardware(name: str, given: Hardware | None) -> Hardware:
@@ -209,7 +214,7 @@ def _hardware(name: str, given: Hardware | None) -> Hardware:
     every = [*([given] if given else []), *map(Hardware.load, known)]
     named = [found for found in every if name in (found.name, *found.aliases)]
     if not named:
-        raise unknown_name("hardware in the target", name, known)
+        raise unknown_machine("hardware in the target", name, known)
     if given and given.kind != named[0].kind:
         raise BadInput(f"the profile {given.name} is for a {given.kind}, but {name} is a {named[0].kind}.")
     return given or named[0]
@@ -233,7 +238,8 @@ def _behind_a_switch(machine: Hardware, shape: tuple[int, ...], slices: int, tex
 def _sold(machine: Hardware, count: int, text: str) -> tuple[int, ...]:
     """The shape of a cloud name, whose number counts cores or chips."""
     if not machine.slices:
-        raise BadInput(f"{text} is not the name of a slice. Try {machine.name}:{count}.")
+        size = next(map(format_shape, even_shapes(machine, count)), str(count))
+        raise BadInput(f"{text} is not the name of a slice. Try {machine.name}:{size}.")
     shapes = [shape for shape in machine.slices if math.prod(shape) * machine.counted == count]
     if not shapes:
         raise BadInput(f"no slice is called {text}. Nearest: {nearest_slices(machine, count / machine.counted)}.")
@@ -245,12 +251,14 @@ def _shape(machine: Hardware, shape: tuple[int, ...], text: str) -> tuple[int, .
     chips = math.prod(shape)
     if len(shape) == 1:
         sold = [each for each in (*machine.slices, (1,) * machine.torus_dims) if math.prod(each) == chips]
-        reason = None if sold else "no slice with this number of chips is sold; name a shape"
+        known = "no slice with this number of chips is sold" if machine.slices else "it is not known which are sold"
+        reason = None if sold else f"{known}; name a shape"
         shape = sold[0] if sold else shape
     else:
         reason = why_shape_unsupported(machine, shape)
     if reason:
-        raise BadInput(f"{machine.name} does not exist as {text}: {reason}. Nearest: {nearest_slices(machine, chips)}.")
+        near = nearest_slices(machine, chips)
+        raise BadInput(f"{machine.name} does not exist as {text}: {reason}.{f' Nearest: {near}.' * bool(near)}")
     return shape
 
 
@@ -266,11 +274,26 @@ def why_shape_unsupported(machine: Hardware, shape: tuple[int, ...]) -> str | No
     cubes = machine.wrap == "multiple_of_4" and all(size % 4 == 0 for size in shape)
     too_long = any(size > most for size, most in zip(sorted(shape), sorted(machine.pod), strict=False))
     if machine.pod and (math.prod(shape) > math.prod(machine.pod) or (too_long and not cubes)):
-        return f"a pod has only {format_shape(machine.pod)} chips"
+        return machine.larger or f"a pod has only {format_shape(machine.pod)} chips"
     return None
 
 
+def even_shapes(machine: Hardware, chips: int) -> list[tuple[int, ...]]:
+    """The shapes of this number of chips in which a torus exists, the most even first."""
+    if machine.torus_dims == 0:
+        return []
+    sides = [side for side in range(1, chips + 1) if chips % side == 0]
+    found = (shape for shape in product(*[sides] * machine.torus_dims) if math.prod(shape) == chips)
+    return sorted(
+        (each for each in found if not why_shape_unsupported(machine, each)), key=lambda each: (max(each), each)
+    )
+
+
 def nearest_slices(machine: Hardware, chips: float, count: int = 3) -> str:
-    """The slices with about this number of chips, nearest first, by both names."""
+    """The slices with about this number of chips, nearest first, by both names; where no sizes are known, the most even
+    shape of a power of two, or the pod."""
+    if not machine.slices:
+        shapes = even_shapes(machine, 2 ** round(math.log2(max(chips, 1)))) or [machine.pod]
+        return str(Target(machine, shapes[0]))
     near = sorted(machine.slices, key=lambda shape: abs(math.log(math.prod(shape) / max(chips, 0.5))))[:count]
     return ", ".join(f"{target} ({target.cloud_name})" for shape in near if (target := Target(machine, shape)))

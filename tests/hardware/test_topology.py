@@ -134,3 +134,25 @@ def test_positions_are_in_the_order_of_jax() -> None:
 def test_only_tpu_slices_are_described() -> None:
     with pytest.raises(BadInput, match="not a TPU slice"):
         _ = parse_target("h100:8").topology_arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tpu8t:60", r"it is not known which are sold; name a shape\. Nearest: tpu8t:4x4x4\."),
+        ("tpu8t:3x3x3", r"a host has 2x2x1 chips.* Nearest: tpu8t:2x4x4\."),
+        ("tpu8t-64", r"not the name of a slice\. Try tpu8t:4x4x4\."),
+        ("tpu8t:24x24x24", r"a pod has only 20x20x24 chips\. Nearest: tpu8t:20x20x24\."),
+        ("tpu8i:4x4", r"its trays of 2x2 chips are joined in a Boardfly.* Nearest: tpu8i:2x2\."),
+    ],
+)
+def test_machines_of_which_no_sizes_are_sold_have_shapes(text: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        parse_target(text)
+
+
+def test_a_count_of_chips_of_which_no_sizes_are_sold_becomes_the_most_even_shape() -> None:
+    tpu8t, tpu8i = Hardware.load("tpu8t"), Hardware.load("tpu8i")
+    assert [str(target_of(tpu8t, count)) for count in (1, 8, 64)] == ["tpu8t:1x1x1", "tpu8t:2x2x2", "tpu8t:4x4x4"]
+    assert [str(target_of(tpu8i, count)) for count in (2, 8)] == ["tpu8i:1x1", "tpu8i:2x2"]
+    assert parse_target("tpu8i:1").devices == 2 and parse_target("v8t:4x4x4").wrap == (True, True, True)

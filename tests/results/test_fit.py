@@ -128,9 +128,15 @@ def test_enough_devices_are_surely_enough() -> None:
     assert more.wider and more.wider.devices > shortage.wider.devices
 
 
+SOLD_GB = {"h100-96gb": 96, "h20": 96, "h200": 141, "b200": 180, "gb200": 186, "gb300": 288}
+SOLD_GB |= dict.fromkeys(("a100", "a800", "h100", "h800"), 80) | dict.fromkeys(("l20", "l40s"), 48)
+SOLD_GB |= {"rtx4090": 24, "rtx5090": 32}
+
+
 @pytest.mark.parametrize("name", [name for name in hardware_names() if Hardware.load(name).kind == "gpu"])
 def test_the_memory_of_a_gpu_is_what_its_driver_reports(name: str) -> None:
-    """More than the vendor's decimal figure, and never twice in one file."""
-    hardware, sold = Hardware.load(name), {"a100": 80, "h100": 80, "h200": 141, "b200": 180, "gb200": 186, "gb300": 288}
-    assert 1.0 < hardware.figures["hbm_bytes"] / (sold[name] * 1e9) < 1.08
+    """More than the vendor's decimal figure except where error correction takes a part; and never twice in one file."""
+    hardware = Hardware.load(name)
+    least = 0.99 if "error correction" in hardware.sources["hbm_bytes"] else 1.0
+    assert least < hardware.figures["hbm_bytes"] / (SOLD_GB[name] * 1e9) < 1.08
     assert "device_memory_size" not in hardware.compiler and "driver" in hardware.sources["hbm_bytes"]

@@ -26,6 +26,8 @@ def topology_header(target: Target, here: int) -> Iterator[str]:
         f"{hosts}, {plural(here, 'device')} here"
     )
     yield from tables_line(target.name)
+    if target.hardware.unknown:
+        yield f"unknown  {target.hardware.unknown}"
     if not is_torus(target):
         yield f"links    any of {target.slice_devices} devices {'of a node ' * (target.slices > 1)}reaches any other"
         return
