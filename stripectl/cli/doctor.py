@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from stripectl.compat import TESTED
-from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, requirement, topology_arguments
+from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, requirement, topology_arguments, why_not_described
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target
@@ -78,7 +78,8 @@ def compiler(tools: Toolchain) -> ComponentFinding:
     """A compiler: the targets for which it compiles here, or the reason why it does not."""
     package = tools.packages[0][0]
     name, names = f"{package} ({tools.kind.upper()})", hardware_names()
-    targets = f"compiles for {', '.join(each for each in names if Hardware.load(each).kind == tools.kind)}"
+    known = (each for each in map(Hardware.load, names) if each.kind == tools.kind and not why_not_described(each))
+    targets = f"compiles for {', '.join(each.name for each in known)}"
     why = tools.missing or failure_of(tools)
     return (
         ComponentFinding(name, None, f"{why} ({targets})")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.compile.report import CompilerReport
-from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, topology_arguments
+from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, check_described, topology_arguments
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan
@@ -94,10 +94,12 @@ class CompilerPool:
 
         Raises:
             Missing: it is not installed, or its version does not match this JAX.
+            BadInput: it cannot be told about the target.
         """
         found = TOOLCHAINS.get(target.hardware.kind)
         if found is None:
             raise Missing(f"{target} is compiled only where it runs. Try --method measured.")
+        check_described(target)
         if found.missing:
             raise Missing(f"cannot compile for {target} here: {found.missing}")
         return found

@@ -132,17 +132,35 @@ TOOLCHAINS = {
 }
 
 
+def why_not_described(hardware: Hardware) -> str | None:
+    """Why no compiler can be told about a machine that is not there, or None."""
+    if not hardware.compiles:
+        return f"no compiler knows {hardware.name} yet"
+    if hardware.kind == "gpu" and hardware.capability is None:
+        return f"the profile of {hardware.name} has no compiler section"
+    return None
+
+
+def check_described(target: Target) -> None:
+    """Check that a compiler can be told about the target.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    if why := why_not_described(target.hardware):
+        raise BadInput(f"cannot compile for {target} because {why}. Try --method simulated.")
+
+
 def topology_arguments(target: Target) -> dict[str, Any]:
     """The arguments of `jax.experimental.topologies.get_topology_desc` that describe the target's devices.
 
     Raises:
         BadInput: the target cannot be described to a compiler.
     """
+    check_described(target)
     hardware = target.hardware
     if hardware.kind == "tpu":
         return target.topology_arguments
-    if hardware.kind != "gpu" or "compute_capability" not in hardware.compiler:
-        raise BadInput(f"cannot compile for {target}: its profile has no compiler section. Try --method simulated.")
     return {
         "platform": "cuda",
         "topology_name": "",

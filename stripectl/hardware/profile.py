@@ -44,6 +44,7 @@ class Hardware:
     counted: int  # what a cloud name counts per chip: v4-32 has 16 chips of 2 cores
     chip_config: str | None  # libtpu's name for a chip with this number of devices
     aliases: tuple[str, ...]
+    compiles: bool  # whether the compiler of its kind knows it
     overlaps: bool  # whether collectives run while the device computes
     unknown: str  # what nobody publishes about it, and what predictions therefore lack
     kernel: str  # the kernel that its users have

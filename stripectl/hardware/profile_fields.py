@@ -104,6 +104,7 @@ FIELDS = {
     "chip_config": ProfileField(None, _text_or_none, "a name"),
     "aliases": ProfileField([], _names, "a list of names"),
     "kernel": ProfileField("xla", _text, "the name of a kernel"),
+    "compiles": ProfileField(True, _flag, "true or false"),
     "overlaps": ProfileField(True, _flag, "true or false"),
     "unknown": ProfileField("", _text, "a text"),
     "compiler": ProfileField({}, is_mapping, "a mapping of names to numbers"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stripectl.compile.toolchain import TOOLCHAINS
+from stripectl.compile.toolchain import TOOLCHAINS, why_not_described
 from stripectl.costs.default_tiles import TimedTile
 from stripectl.hardware.profile import Hardware, hardware_of_device
 from stripectl.hardware.target import Target, parse_target, target_of
@@ -31,9 +31,11 @@ class LocalTarget:
 
     @cached_property
     def why_not_compiled(self) -> str | None:
-        """Why the target's compiler is not installed; None where it is, or where none is needed."""
+        """Why the target's compiler does not know it or is not installed; None where it is, or where none is needed."""
         kind = self.target.hardware.kind
-        return TOOLCHAINS[kind].missing if kind in TOOLCHAINS and not self.here else None
+        if kind not in TOOLCHAINS or self.here:
+            return None
+        return why_not_described(self.target.hardware) or TOOLCHAINS[kind].missing
 
 
 def local_target(name: str, profile: Hardware | None, workers: LocalWorkers) -> LocalTarget:
