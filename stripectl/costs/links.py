@@ -25,7 +25,8 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
     node = node_collectives(hardware)
     hop, sources = HopCost(latency_s=latency, bytes_per_s_one_way=link), {LINK: hardware.sources[LINK]}
     if node:
-        large = node.hop(LARGE_HOP)
+        sending = math.prod(size for _, size in placement.mesh) if placement else 1
+        large = node.hop(LARGE_HOP, placement.target.slice_devices if placement and sending == 1 else sending)
         hop = HopCost(latency_s=large.latency_s, bytes_per_s_one_way=LARGE_HOP / large.busy_s)
         sources["collectives"] = SOURCE
     unknown = ["hop latency (not published)"] * (not hop.latency_s) + ["network latency (not published)"] * across

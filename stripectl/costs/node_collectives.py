@@ -63,13 +63,21 @@ class NodeCollectives:
         """The time of a collective. A number of devices without rows has the curve of the nearest number, and links are
         busy in proportion to the bytes that leave a device."""
         operation = OPERATIONS[opcode]
-        near = min((n for of, n in self.curves if of == operation), key=lambda n: abs(math.log(n / devices)))
+        near = self._nearest(operation, devices)
         timed, sent = self._timed((operation, near), nbytes), (1 - 1 / devices) / (1 - 1 / near)
         return timed._replace(busy_s=timed.busy_s * sent)
 
-    def hop(self, nbytes: float) -> TimedCollective:
-        """The time of a hop: two devices send each other `nbytes`."""
-        return self._timed(HOP, 2 * nbytes)
+    def hop(self, nbytes: float, devices: int = 2) -> TimedCollective:
+        """The time of a hop: two devices send each other `nbytes`, or, where this takes longer, a round of the ring in
+        which `devices` gather: over PCIe, all devices of a server share its bridges."""
+        pair, operation = self._timed(HOP, 2 * nbytes), HOP[0]
+        near = self._nearest(operation, devices)
+        round_s = self._timed((operation, near), near * nbytes).busy_s / (near - 1)
+        return pair._replace(busy_s=max(pair.busy_s, round_s))
+
+    def _nearest(self, operation: str, devices: int) -> int:
+        """The nearest number of devices with rows."""
+        return min((n for of, n in self.curves if of == operation), key=lambda n: abs(math.log(n / devices)))
 
     def _timed(self, key: tuple[str, int], nbytes: float) -> TimedCollective:
         curve = self.curves[key]
@@ -78,10 +86,10 @@ class NodeCollectives:
 
 
 def node_collectives(hardware: Hardware) -> NodeCollectives | None:
-    """The collectives of a machine's node, or of the machine that it is based on, with bytes at the ratio of the rates
-    of their links. None where nobody measured them, and where the profile has a latency of hops: it was then measured
-    itself."""
-    base, link = hardware.tables_of, "link_bytes_per_s_one_way"
+    """The collectives of a machine's node, or of the machine whose links it has or that it is based on, with bytes at
+    the ratio of the rates of their links. None where nobody measured them, and where the profile has a latency of hops:
+    it was then measured itself."""
+    base, link = hardware.links_of or hardware.tables_of, "link_bytes_per_s_one_way"
     if hardware.figure("hop_latency_s"):
         return None
     if own := _tables().get(hardware.name):

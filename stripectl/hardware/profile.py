@@ -29,6 +29,7 @@ class Hardware:
 
     name: str
     based_on: str  # the machine whose tables it takes; empty for the machine that has its name
+    links_of: str  # the machine whose measured collectives hold, at the ratio of their links; empty for the base's
     kind: str
     device_kinds: tuple[str, ...]  # as jax.Device.device_kind prints it
     devices_per_chip: int
@@ -127,6 +128,8 @@ class Hardware:
         given |= {"name": given["name"] or path.stem, "slices": tuple(map(parse_shape, given["slices"]))}
         given["based_on"] = base.tables_of if base and base.tables_of != given["name"] else ""
         _check_axes(path, given)
+        if given["links_of"] and given["links_of"] not in hardware_names():
+            raise unknown_machine(f"machine in links_of of the hardware {path}:", given["links_of"], hardware_names())
         check_compiler(path, given)
         if given["host"]:
             given["devices_per_host"] = math.prod(given["host"]) * given["devices_per_chip"]

@@ -88,6 +88,7 @@ def _among(*known: object) -> Callable[[Any], bool]:
 FIELDS = {
     "name": ProfileField("", _name, "letters, digits, - and ."),
     "based_on": ProfileField("", _text, "the name of a machine or the path of a file"),
+    "links_of": ProfileField("", _text, "the name of a machine"),
     "kind": ProfileField(None, _among(*get_args(Kind)), f"one of {', '.join(get_args(Kind))}"),
     "device_kinds": ProfileField([], _names, "a list of names"),
     "devices_per_chip": ProfileField(1, _count(1, 8), "a number from 1 to 8"),

@@ -201,7 +201,7 @@ class SimulatedComm(DeviceClocks):
         source, step, seconds_a_byte, latency_s, network = self._path(axis, by % self.size(axis))
         busy_s = leaf.nbytes * seconds_a_byte
         if self.machine.node:
-            timed = self.machine.node.hop(leaf.nbytes)
+            timed = self.machine.node.hop(leaf.nbytes, self.grid.size)
             busy_s, latency_s = (
                 np.where(network, own, known) for own, known in zip((busy_s, latency_s), timed, strict=True)
             )

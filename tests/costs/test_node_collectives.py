@@ -8,7 +8,7 @@ import pytest
 
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
-from stripectl.costs.node_collectives import node_collectives
+from stripectl.costs.node_collectives import LARGE_HOP, node_collectives
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
@@ -107,3 +107,29 @@ def test_a_profile_with_half_the_rate_of_links_sends_bytes_in_twice_the_time(tmp
     measured = written.read_text() + "  hop_latency_s: {value: 1.0e-5, source: M}\n"
     written.write_text(measured)
     assert node_collectives(Hardware.load(str(written))) is None, "the profile was measured"
+
+
+def test_hops_of_devices_that_share_pcie_take_a_round_of_the_ring_that_gathers() -> None:
+    """Among two L40S a hop has 20 GB/s, among eight 1.2; through NVSwitch it does not depend on their number."""
+    shared, switched = (node_collectives(Hardware.load(name)) for name in ("l40s", "h200"))
+    assert shared and switched
+    gathered = shared.collective("all-gather", 8, 8 * 64 * MIB)
+    assert shared.hop(64 * MIB, 8).busy_s == pytest.approx(gathered.busy_s / 7)
+    assert shared.hop(64 * MIB, 8).busy_s > 10 * shared.hop(64 * MIB, 2).busy_s
+    assert switched.hop(64 * MIB, 8) == switched.hop(64 * MIB, 2)
+    for plan, devices in (("ring/striped@ring=8,tile=1024", 8), ("ring/striped@ring=2,tile=1024", 2)):
+        source = machine(f"l40s:{devices}", plan).cost_source
+        assert source.hop and source.hop.bytes_per_s_one_way == pytest.approx(
+            LARGE_HOP / shared.hop(LARGE_HOP, devices).busy_s
+        )
+    sent = 2 * 8 * 128 * 2 * WORK.seq_len // 8  # keys and values of a shard
+    at = machine("l40s:8", "ring/striped@ring=8,tile=1024")
+    seconds = simulate(WORK, reference_plan("ring/striped@ring=8,tile=1024"), at).seconds
+    assert seconds >= 7 * shared.hop(sent // 2, 8).busy_s
+
+
+def test_a_machine_may_have_the_links_of_another() -> None:
+    h20, h100 = (node_collectives(Hardware.load(name)) for name in ("h20", "h100"))
+    assert h20 and h100 and h20.hop(MIB) == h100.hop(MIB)
+    h800 = node_collectives(Hardware.load("h800"))
+    assert h800 and h800.hop(MIB).busy_s == pytest.approx(h100.hop(MIB).busy_s * 450 / 200)

@@ -55,6 +55,7 @@ def test_profiles_are_written_as_they_are_read(tmp_path: Path, name: str) -> Non
         ("kind: gpu\ndevice_kinds: [x]\ncompiler: {compute_capability: 9}\n", "with a dot, such as 9.0"),
         ("kind: gpu\ndevice_kinds: [x]\ncompiler: {core_count: many}\n", "a positive number"),
         ("kind: gpu\ndevice_kinds: []\ncompiler: {compute_capability: '9.0'}\n", "no device_kinds"),
+        ("kind: gpu\nlinks_of: h10\n", "machine in links_of .* Did you mean h100"),
         ("kind: vax\n", "must be one of cpu, tpu, gpu"),
         ("knd: cpu\nkind: cpu\n", "Did you mean kind"),
     ],
