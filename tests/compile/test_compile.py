@@ -44,6 +44,7 @@ from tests.support.factories import because
 from tests.support.plans import reference_plan, with_tile
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
+TARGETS += ["h20:8", "l40s:8", "rtx5090:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for
 PALLAS = ("splash", "pallas_tpu", "pallas_bounded", "pallas_ring")
 FORWARD, BOTH = "forward", "forward-backward"

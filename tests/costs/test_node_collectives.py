@@ -133,3 +133,16 @@ def test_a_machine_may_have_the_links_of_another() -> None:
     assert h20 and h100 and h20.hop(MIB) == h100.hop(MIB)
     h800 = node_collectives(Hardware.load("h800"))
     assert h800 and h800.hop(MIB).busy_s == pytest.approx(h100.hop(MIB).busy_s * 450 / 200)
+
+
+@pytest.mark.parametrize(
+    ("devices", "nbytes", "measured_ms"),
+    [(4, 16, 0.280), (4, 64, 0.804), (4, 1024, 10.850), (8, 16, 0.335), (8, 64, 0.921), (8, 1024, 12.369)],
+)
+def test_collectives_at_the_ratio_of_links_are_those_of_a_gpu_with_slower_links(
+    devices: int, nbytes: int, measured_ms: float
+) -> None:
+    """Of A800s, whose NVLink has two thirds of an A100's rate, as others measured them (benchmarks/README.md)."""
+    a800 = node_collectives(Hardware.load("a800"))
+    assert a800
+    assert sum(a800.collective("all-reduce", devices, nbytes * MIB)) == pytest.approx(measured_ms * 1e-3, rel=0.08)
