@@ -152,6 +152,11 @@ class CostModel:
         hops = self.hops_of(axis, size)
         return float(hops.bytes_per_s[0][hops.network[0] == network].min(initial=math.inf))
 
+    def longest_hop_s(self, axis: str, size: int, network: bool = False) -> float:
+        """The longest latency of an axis' hops within a slice, or between slices; 0 where it has none."""
+        hops = self.hops_of(axis, size)
+        return float(hops.latency_s[0][hops.network[0] == network].max(initial=0.0))
+
     def ring_directions(self, axis: str, size: int) -> int:
         """The number of directions that an all-gather or a reduce-scatter uses at once round an axis: two where links
         close the axis to a ring of equal hops (Austin et al. 2025, How to Scale Your Model, section 3), otherwise one,

@@ -29,7 +29,8 @@ def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement 
         large = node.hop(LARGE_HOP, placement.target.slice_devices if placement and sending == 1 else sending)
         hop = HopCost(latency_s=large.latency_s, bytes_per_s_one_way=LARGE_HOP / large.busy_s)
         sources["collectives"] = SOURCE
-    unknown = ["hop latency (not published)"] * (not hop.latency_s) + ["network latency (not published)"] * across
+    unmeasured = across and hardware.figure("network_latency_s") is None
+    unknown = ["hop latency (not published)"] * (not hop.latency_s) + ["network latency (not published)"] * unmeasured
     known, slower = machine.cost_source, {axis: slowest_hop(hop, link, latency or 0.0) for axis, hop in hops.items()}
     source = replace(
         known,

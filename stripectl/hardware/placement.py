@@ -65,8 +65,8 @@ class MeshPlacement:
     @cached_property
     def hop_costs(self) -> dict[str, Hops]:
         """Seconds and bytes/s of every hop of every axis. Links add their latency, and transfers that share a link
-        divide its rate; the network's latency is not published and not counted. A hop between the devices of a chip has
-        the rate of the profile, or of a link where it has none, and the latency of a link.
+        divide its rate. A hop between the devices of a chip has the rate of the profile, or of a link where it has
+        none, and the latency of a link. A latency that the profile lacks is not counted.
 
         Raises:
             BadInput: the profile lacks the rate of its links, or of the network that the mesh crosses.
@@ -80,7 +80,7 @@ class MeshPlacement:
                 f"the profile of {hardware.name} has no {lacking}_bytes_per_s_one_way, so hops cannot be timed on "
                 f"{self.target}. Try {hint}--hardware with a profile that has this figure."
             )
-        latency_s = hardware.figure("hop_latency_s") or 0.0
+        latency_s, through_network_s = (hardware.figure(f"{name}_latency_s") or 0.0 for name in ("hop", "network"))
         within = hardware.figure("chip_bytes_per_s_one_way") or link
 
         def rates(crossed: HopPath) -> np.ndarray:
@@ -88,7 +88,7 @@ class MeshPlacement:
             return np.where(crossed.network, network or link, over)
 
         def latencies(crossed: HopPath) -> np.ndarray:
-            return np.where(crossed.network, 0.0, latency_s * np.maximum(crossed.links, 1))
+            return np.where(crossed.network, through_network_s, latency_s * np.maximum(crossed.links, 1))
 
         both = {axis: (self.forward[axis], self.backward[axis]) for axis, _ in self.mesh}
         return {

@@ -40,6 +40,7 @@ class StepTransfer(NamedTuple):
     nbytes: float
     times: int
     links: float = 1.0  # that a byte crosses on a torus, where that is not all of a gather's
+    gradients: bool = False
 
 
 class StepWork(NamedTuple):
@@ -145,7 +146,7 @@ def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
             narrow = share * elements * DTYPE_BYTES[workload.dtype]
             gathered = (narrow, times * uses) if plan.parameter_axes else (share * elements * STATE_BYTES, times)
             found.append(StepTransfer("all-gather", stored, *gathered))
-            found.append(StepTransfer("reduce-scatter", stored, share * elements * STATE_BYTES, times))
+            found.append(StepTransfer("reduce-scatter", stored, share * elements * STATE_BYTES, times, gradients=True))
         if alike:
             own = elements / plan.product(stored) * STATE_BYTES
             found.append(StepTransfer("all-reduce", alike, 2 * _share(plan, alike) * own, times))
@@ -162,22 +163,40 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
 
 
 def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
-    """Seconds of a collective over the devices of its axes, at the rate of `CostModel.received_bytes_per_s`."""
+    """Seconds of a collective over the devices of its axes, at the rate of `CostModel.received_bytes_per_s`.
+
+    Gradients that would be scattered over several slices of TPUs are summed whole: the compiler gathers the sum before
+    each device takes its part (`benchmarks/slices.py`).
+    """
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     if machine.node and sent.opcode != "collective-permute":
         devices, both_ways = math.prod(axes.values()), 2 if sent.opcode == "all-reduce" else 1
         array = sent.nbytes / both_ways / (1 - 1 / devices)
         if timed := machine.measured_collective(sent.opcode, axes, array):
             return sent.times * sum(timed)
-    latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
-    rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
     crossed = sent.nbytes * (sent.links if machine.torus else 1.0)
-    each_s = crossed / machine.received_bytes_per_s(sent.opcode, axes) + rounds * latency_s
+    slices = any(machine.devices_per_slice(axis, size) < size for axis, size in axes.items())
+    whole = sent.gradients and machine.torus and slices
+    opcodes = [sent.opcode, "all-gather"] if whole else [sent.opcode]
+    each_s = crossed * sum(1 / machine.received_bytes_per_s(opcode, axes) for opcode in opcodes)
+    each_s += travel_s("all-reduce" if whole else sent.opcode, axes, machine)
     return sent.times * (machine.collective_latency_s + each_s)
 
 
+def travel_s(opcode: str, axes: Mapping[str, int], machine: CostModel) -> float:
+    """Seconds of a collective's hops beside its bytes: along the links of each slice, there and back for a sum, and
+    once through the network, where all slices exchange their parts at the same time."""
+    within = {axis: machine.devices_per_slice(axis, size) for axis, size in axes.items()}
+    near = {axis: size for axis, size in within.items() if size > 1}
+    link_s = max((machine.longest_hop_s(axis, axes[axis]) for axis in near), default=0.0)
+    network_s = max(machine.longest_hop_s(axis, size, network=True) for axis, size in axes.items())
+    rounds = hops_round(near, machine) * (2 if opcode == "all-reduce" else 1) if near else 0
+    return rounds * link_s + network_s
+
+
 def hops_round(axes: Mapping[str, int], machine: CostModel) -> int:
-    """The number of hops from the farthest device: on a torus along each axis in sequence, in both directions."""
+    """The number of hops from the farthest device of a slice: on a torus along each axis in sequence, in both
+    directions."""
     if machine.collective_spread(axes):
         return sum(math.ceil(size / 2) for size in axes.values())
     return math.ceil(

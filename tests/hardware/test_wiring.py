@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import AXES, parse_mesh
+from stripectl.core.model_config import Model
+from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.strongest import cost_model
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
@@ -19,9 +22,10 @@ from stripectl.hardware.slice_places import closed_walk
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import SlowestHop
 from stripectl.results.tile_cost import TileCost
-from stripectl.simulate.collective_times import all_to_all_time
+from stripectl.simulate.collective_times import all_reduce_time, all_to_all_time, gather_time
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import StepTransfer, seconds_sent
+from stripectl.simulate.step_work import StepTransfer, seconds_sent, travel_s
+from stripectl.simulate.training_step import simulated_step_model
 from tests.support.machines import datasheet_machine
 from tests.support.plans import reference_plan
 
@@ -230,6 +234,69 @@ def test_a_gather_over_slices_takes_the_time_of_its_parts(mesh: str, axes: dict[
         assert 511 / 512 / costs.received_bytes_per_s(opcode, axes) == pytest.approx(expected_s)
 
 
+def test_gradients_over_slices_are_summed_whole() -> None:
+    """As compiled: summed in each slice, which takes twice the bytes, then over the slices, and gathered."""
+    v6e, gb = Hardware.load("v6e"), 10**9
+    network, latency_s = v6e.figure("network_bytes_per_s_one_way"), v6e.figure("network_latency_s")
+    hop_s, collective_s = v6e.figure("hop_latency_s"), v6e.figure("collective_latency_s")
+    assert network and latency_s and hop_s and collective_s
+    plan = reference_plan(f"ring/striped@fsdp=512,tile={TILE}")
+    costs = datasheet_machine(v6e, WORK, TILE, wired("2*v6e:16x16", "fsdp=512"))
+    sent = StepTransfer("reduce-scatter", ("fsdp",), 511 / 512 * gb, 1, gradients=True)
+    in_slice = costs.link_bytes_per_s_one_way * 2  # a gather round one ring, in both directions
+    whole_s = 2 * gb / 512 / network + 255 / 256 * gb * (2 / (2 * in_slice) + 1 / in_slice)
+    beside_s = collective_s + 2 * 128 * hop_s + latency_s
+    assert seconds_sent(sent, plan, costs) == pytest.approx(whole_s + beside_s)
+    scattered_s = gb / 512 / network + 255 / 256 * gb * 2 / (2 * in_slice)
+    alone_s = seconds_sent(sent._replace(gradients=False), plan, costs)
+    assert alone_s == pytest.approx(scattered_s + collective_s + 128 * hop_s + latency_s)
+    gpus = datasheet_machine(parse_target("2*h100:8").hardware, WORK, TILE, wired("2*h100:8", "fsdp=16"))
+    eight = reference_plan(f"ring/striped@fsdp=16,tile={TILE}")
+    assert seconds_sent(sent, eight, gpus) == seconds_sent(sent._replace(gradients=False), eight, gpus)
+
+
+@pytest.mark.parametrize(("opcode", "rounds"), [("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2)])
+def test_a_collective_over_slices_goes_through_the_network_once(opcode: str, rounds: int) -> None:
+    """Half the chips of a slice, there and back for a sum, and one exchange between the slices."""
+    v6e = Hardware.load("v6e")
+    costs = datasheet_machine(v6e, WORK, TILE, wired("2*v6e:16x16", "data=2,fsdp=256"))
+    hop_s, network_s = v6e.figure("hop_latency_s"), v6e.figure("network_latency_s")
+    assert hop_s and network_s and network_s > 1000 * hop_s
+    assert travel_s(opcode, {"data": 2, "fsdp": 256}, costs) == pytest.approx(rounds * 128 * hop_s + network_s)
+    assert travel_s(opcode, {"data": 2}, costs) == pytest.approx(network_s)
+    assert travel_s(opcode, {"fsdp": 256}, costs) == pytest.approx(rounds * 128 * hop_s)
+    for time in (
+        gather_time(costs, "all-gather", "data", 2, 0),
+        all_reduce_time(costs, "data", 2, 0),
+        all_to_all_time(costs, "data", 2, 0),
+    ):
+        assert time.busy_s + time.latency_s == pytest.approx(network_s)
+
+
+def test_two_hops_of_a_ring_over_two_slices_wait_for_the_network() -> None:
+    v6e = Hardware.load("v6e")
+    latency_s = wired("2*v6e:4x4", "ring=32").hop_costs["ring"].latency_s
+    hop_s, network_s = v6e.figure("hop_latency_s"), v6e.figure("network_latency_s")
+    assert latency_s[0].tolist() == 2 * [*15 * [hop_s], network_s]
+
+
+def test_a_step_of_8b_takes_longer_on_two_slices_than_on_one() -> None:
+    """MaxText's steps of Gemma 3 12B, published for 1, 2 and 4 slices of v6e, grow by 6 and 15 %."""
+    one, over = step_seconds("v6e:16x16", "fsdp=256"), step_seconds("2*v6e:16x16", "fsdp=512")
+    assert 1.03 < over / one < 1.20
+    assert one < step_seconds("2*v6e:16x16", "data=2,fsdp=256") < over, "gradients alone cross the network"
+
+
+def step_seconds(target: str, mesh: str) -> float:
+    """Seconds of a step of llama3-8b with 4 sequences of 8k tokens per chip."""
+    machine, plan = parse_target(target), parse_plan(f"ring/zigzag/splash@{mesh},tile=1024")
+    work = Workload(
+        seq_len=8192, batch=4 * machine.devices, passes="step", model="llama3-8b", **Model.load("llama3-8b").step_sizes
+    )
+    costs = cost_model(machine.hardware, work, plan, place_mesh(machine, plan.mesh or ()))
+    return simulated_step_model(work, plan, machine.hardware, [costs]).seconds()
+
+
 def test_an_exchange_over_slices_is_limited_by_the_busier_of_links_and_network() -> None:
     v6e = Hardware.load("v6e")
     network = v6e.figure("network_bytes_per_s_one_way")
@@ -245,8 +312,8 @@ def test_a_permutation_over_slices_sends_through_the_network_of_each_device(targ
     costs = datasheet_machine(hardware, WORK, TILE, wired(target, "ring=16"))
     sent = StepTransfer(opcode, ("ring",), 10**9, times=3)
     seconds = seconds_sent(sent, reference_plan(f"ring/striped@ring=16,tile={TILE}"), costs)
-    network = hardware.figure("network_bytes_per_s_one_way")
-    assert network and seconds == pytest.approx(3 * 10**9 / network, rel=1e-3), "latency is small"
+    network, latency_s = hardware.figure("network_bytes_per_s_one_way"), hardware.figure("network_latency_s") or 0.0
+    assert network and seconds == pytest.approx(3 * (10**9 / network + latency_s), rel=1e-3), "links' latency is small"
 
 
 def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
