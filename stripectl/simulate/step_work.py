@@ -184,7 +184,7 @@ def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
 
 
 def travel_s(opcode: str, axes: Mapping[str, int], machine: CostModel) -> float:
-    """Seconds of a collective's hops beside its bytes: along the links of each slice, there and back for a sum, and
+    """Seconds of a collective's hops without its bytes: along the links of each slice, there and back for a sum, and
     once through the network, where all slices exchange their parts at the same time."""
     within = {axis: machine.devices_per_slice(axis, size) for axis, size in axes.items()}
     near = {axis: size for axis, size in within.items() if size > 1}

@@ -1,5 +1,6 @@
 """Where meshes lie on links: cycles, long ways home, networks, and what the simulator makes of them."""
 
+import json
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.slices import RECORDS
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import AXES, parse_mesh
 from stripectl.core.model_config import Model
@@ -333,3 +335,20 @@ def test_the_datasheet_says_which_hops_are_slower() -> None:
     target = parse_target("v5e:2x4")
     made = datasheet_machine(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
     assert made.cost_source.slower_hops is None
+
+
+@pytest.mark.parametrize("row", json.loads(RECORDS.read_text()), ids=lambda row: f"{row['target']}-{row['name']}")
+def test_compilers_divide_a_collective_over_slices_into_these_parts(row: dict) -> None:
+    """What `received_bytes_per_s` and `seconds_sent` count; a scatter in a slice may be a sum (`all_reduce_for`)."""
+    scatter = ("all-reduce", "reduce-scatter")
+    parts = ["scatter" if part in scatter else part for part in row["parts"]]
+    divided = {
+        "gather": ["ALL_GATHER", "all-gather"],
+        "scatter": ["scatter", "REDUCE_SCATTER"],
+        "sum": ["scatter", "ALL_REDUCE", "all-gather"],
+        "exchange": ["ALL_TO_ALL"],
+        "data": 2 * ["ALL_REDUCE", "all-gather", "scatter"],
+        "fsdp": 2 * ["ALL_REDUCE", "ALL_GATHER", "all-gather", "scatter", "all-gather"],
+    }
+    assert sorted(parts) == sorted(divided[row["name"]])
+    assert set(row["hidden"]) == ({"ALL_REDUCE"} if row["name"] in ("data", "fsdp") else set())
