@@ -93,29 +93,35 @@ HOPS = "collective-permute"
 
 class Schedule(NamedTuple):
     """What the compiler's schedules leave without tiles beside it: collectives in every plan that sends any, and hops
-    by scheme and rows of a shard."""
+    by scheme and rows of a shard; by scheme and layout where a layout leaves more than the others."""
 
     blocking: list[str]
     exposed: dict[str, dict[int, dict[str, float]]]
 
 
 def schedule_of(name: str) -> Schedule:
-    """What the recorded plans of a machine say: a hop's share is the least of those of the layouts."""
+    """What the recorded plans of a machine say: a hop's share of a scheme is the least of those of its layouts."""
     path = RECORDS / f"{RECORD_OF.get(name, name)}.json"
     rows = [row for row in json.loads(path.read_text()) if "refused" not in row]
     sent = defaultdict(list)
-    hops: dict[str, dict[int, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
+    hops: dict[str, dict[int, dict[str, dict[str, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         plan, shares = parse_plan(row["plan"]), row["exposed"]
         for opcode in row["bytes"]:
             sent[opcode].append(any(opcode in key.split() for key in shares))
         if HOPS in row["bytes"]:
             own = {key: share for key, share in shares.items() if HOPS in key.split()}
-            hops[plan.scheme][row["workload"]["seq_len"] // plan.shards].append(own)
+            hops[plan.scheme][row["workload"]["seq_len"] // plan.shards][plan.layout] = own
     blocking = {opcode for opcode, found in sent.items() if opcode != HOPS and all(found)}
     if "all-reduce" in blocking:
         blocking.add("reduce-scatter")  # it is sent as the former
-    exposed = {scheme: {n: common(layouts) for n, layouts in by.items()} for scheme, by in hops.items()}
+    exposed = dict[str, dict[int, dict[str, float]]]()
+    for scheme, by in hops.items():
+        exposed[scheme] = {n: common([*layouts.values()]) for n, layouts in by.items()}
+        for layout in sorted({layout for layouts in by.values() for layout in layouts}):
+            own = {n: layouts[layout] for n, layouts in by.items() if layout in layouts}
+            if any(share != exposed[scheme][n] for n, share in own.items()):
+                exposed[f"{scheme}/{layout}"] = own
     return Schedule(sorted(blocking), {scheme: by for scheme, by in exposed.items() if any(by.values())})
 
 

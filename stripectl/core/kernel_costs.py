@@ -1,4 +1,4 @@
-"""What a kernel's calls cost: the record from which its time and its memory are predicted; nothing here runs."""
+"""The costs of a kernel's calls: the record from which its time and its memory are predicted; nothing here runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

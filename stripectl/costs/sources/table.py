@@ -40,8 +40,8 @@ TileCosts = Mapping[Tile, TileCost]
 @dataclass(frozen=True, eq=False)
 class CostTable:
     """The costs of a machine: `costs[kernel, dtype, pass][heads][tile]`, and the transfers that its compiler
-    schedules without tiles at the same time: `blocking` collectives, for any scheme, and a scheme's hops,
-    `exposed[scheme][rows of a shard]`, both as in `CostModel`."""
+    schedules without tiles at the same time: `blocking` collectives, for any scheme, and hops, `exposed[scheme][rows of
+    a shard]` or `exposed[scheme/layout][rows]` where a layout differs, both as in `CostModel`."""
 
     name: str
     source: str
@@ -236,5 +236,6 @@ def exposed_hops(table: CostTable, plan: Plan, rows: int) -> Mapping[tuple[str, 
     rows."""
     # A kernel that sends its hops itself sends them while it computes tiles.
     scheduled = plan.unroll == 1 and not kernels[plan.kernel].makes_hops
-    known = table.exposed.get(plan.scheme) if scheduled else None
+    both = (f"{plan.scheme}/{plan.layout}", plan.scheme) if scheduled else ()
+    known = next(filter(None, map(table.exposed.get, both)), None)
     return known[min(known, key=lambda each: abs(math.log(each / rows)))] if known else {}
