@@ -109,7 +109,8 @@ def measured_rows() -> Iterator[PublishedTime]:
 
 def main() -> None:
     published, measured = defaultdict(list), defaultdict(list)
-    for rows, groups in ((attention_rows(), published), (measured_rows(), measured)):
+    chosen = (row for row in attention_rows() if row.sets)
+    for rows, groups in ((chosen, published), (measured_rows(), measured)):
         for row in rows:
             if Hardware.load(row.hardware).kind == "gpu":
                 groups[row.hardware, row.ours, f"{row.head_dim}/{row.v_dim}", row.passes].append(row)

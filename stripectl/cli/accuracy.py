@@ -6,15 +6,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stripectl.core.lengths import format_length
+from stripectl.util.units import NOTHING, duration
+
 if TYPE_CHECKING:
     from rich.table import Table
 
     from stripectl.analysis.accuracy.attention import AttentionGroup, Prediction
+    from stripectl.analysis.accuracy.collectives import CollectiveGroup
     from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy
+    from stripectl.analysis.accuracy.gpu_steps import GpuStepTime
     from stripectl.analysis.accuracy.memory import MemoryAccuracy
     from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime
     from stripectl.analysis.accuracy.paper import PaperKernel, SpeedUpAccuracy
+    from stripectl.analysis.accuracy.ratio_error import RatioError
     from stripectl.analysis.accuracy.tables import Accuracy
+
+ERROR = ("rows", "error", "ratio", "spread", "worst", "worst row")
+OWN = "attention on one device, predicted / measured (fitted: these rows set a constant, so they are no evidence)"
+OTHERS = "the same, for kernels of other libraries, predicted with the costs of cudnn"
 
 
 @click.command("accuracy")
@@ -49,7 +59,10 @@ def command(rows: bool, as_json: bool) -> None:
 
 def accuracy_tables(found: "Accuracy") -> list["Table"]:
     return [
-        attention_table(found.attention),
+        attention_table([each for each in found.attention if not each.stands_in], OWN),
+        attention_table([each for each in found.attention if each.stands_in], OTHERS),
+        collective_table(found.collectives),
+        gpu_step_table(found.gpu_steps),
         *([] if found.rows is None else [each_row(found.rows)]),
         paper_table(found.paper, found.paper_constants),
         compiled_table(found.paper_compiled, found.paper_constants["v4"]),
@@ -58,13 +71,37 @@ def accuracy_tables(found: "Accuracy") -> list["Table"]:
     ]
 
 
-def attention_table(groups: "Sequence[AttentionGroup]") -> "Table":
-    numbers = ("rows", "mean error", "worst", "predicted / measured")
-    made = number_table("attention on one device", ("device", "measured kernel", "predicted by", "pass"), numbers)
+def attention_table(groups: "Sequence[AttentionGroup]", title: str) -> "Table":
+    made = number_table(title, ("device", "kernel", "heads", "pass", "mask"), (*ERROR, "as a plan"))
     for each in groups:
-        names = each.hardware, each.measured, each.ours + " (fitted to them)" * each.fitted, each.passes
-        error = each.error
-        made.add_row(*names, str(error.rows), f"{error.mean:.1%}", f"{error.worst:.1%}", f"{error.ratio:.2f}")
+        names = each.hardware, each.measured, each.heads, each.passes, each.mask
+        rows, *error = error_cells(each.error)
+        plan = NOTHING if each.as_a_plan is None else f"{each.as_a_plan:.2f}"
+        made.add_row(*names, f"{rows}{' fitted' if each.fitted else ''}", *error, plan)
+    return made
+
+
+def error_cells(error: "RatioError") -> tuple[str, ...]:
+    """The cells of the columns ERROR."""
+    far = f"{error.spread:.0%}", f"{error.worst:.0%}"
+    return str(error.rows), f"{error.mean:.1%}", f"{error.ratio:.2f}", *far, error.worst_row
+
+
+def collective_table(groups: "Sequence[CollectiveGroup]") -> "Table":
+    title = "collectives in a node of GPUs, predicted / measured"
+    made = number_table(title, ("device", "operation", "devices"), ERROR)
+    for each in groups:
+        made.add_row(each.hardware, each.operation, str(each.devices), *error_cells(each.error))
+    return made
+
+
+def gpu_step_table(rows: "Sequence[GpuStepTime]") -> "Table":
+    title = "rings and training steps of frameworks on GPUs"
+    made = number_table(title, ("target", "computes", "tokens", "plan"), ("measured", "predicted", "ratio"))
+    for each in rows:
+        plan, tokens = each.plan.partition(",tile")[0], format_length(each.seq_len)
+        times = duration(each.seconds), duration(each.predicted)
+        made.add_row(each.target, each.computes, tokens, plan, *times, f"{each.ratio:.2f}")
     return made
 
 

@@ -22,7 +22,7 @@ def test_every_published_measurement_is_a_dot() -> None:
     assert chart and isinstance(chart.drawing, Ratios)
     rows, dots = chart.drawing.kinds, chart.drawing.dots
     numbers = [sum(dot.order == row.order for dot in dots) for row in rows]
-    counts = [each.error.rows for name in published_devices() for each in attention_groups(name)]
+    counts = [each.error.rows for name in published_devices() for each in attention_groups(name, pooled=True)]
     counts += [len(speed_ups(name)) for name in measured_devices()]
     assert sorted(numbers) == sorted([*counts, len(mesh_times())])
     assert all(row.error.startswith(f"{count} ") for row, count in zip(rows, numbers, strict=True))
@@ -32,7 +32,7 @@ def test_every_published_measurement_is_a_dot() -> None:
 def test_a_dot_has_the_ratio_of_its_measurement() -> None:
     (meshes,) = [kind for kind in published_accuracy.kinds("v5p") if "mesh" in kind.name]
     assert [each.ratio for each in meshes.comparisons] == [each.simulated / each.measured for each in mesh_times()]
-    group = next(iter(attention_groups("v5p")))
+    group = next(iter(attention_groups("v5p", pooled=True)))
     own = next(kind for kind in published_accuracy.kinds("v5p") if group.measured in kind.name)
     worst = max(max(each.ratio, 1 / each.ratio) for each in own.comparisons)
     assert worst - 1 == pytest.approx(group.error.worst)

@@ -1,36 +1,49 @@
-"""Predictions compared with published times of attention on one device (`profiles/published/attention.csv`).
+"""Predictions compared with times of attention on one device that others measured: published calls
+(`profiles/published/attention.csv`) and rates distilled from NVIDIA's measurements of other libraries
+(`profiles/distilled/attention.csv`).
 
 Each row is a call of a kernel. The prediction is the time of that kernel at the measured tile, plus what the measured
 call does in memory before and after its kernel. tokamax's flash attention is its splash attention between transposes
 of (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. The backward pass of its splash attention
 multiplies the output by its gradient, adds partial sums of dQ and rounds dK and dV. Copies of stripectl's own plans are
-not included.
+not included; on a GPU the time of such a plan is shown apart.
 """
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
+from stripectl.analysis.accuracy.ratio_error import RatioError, ratio_error
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
 from stripectl.costs.shape import TileShape
+from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.costs.sources.entries import on_device
 from stripectl.costs.sources.table import table_of
+from stripectl.costs.strongest import cost_model
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums, lists_live_tiles
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.simulation import simulate
-from stripectl.util.files import data_folder
+from stripectl.util.files import data_folder, profile_names
 
-KERNELS = {"cudnn": "cudnn", "tokamax flash": "tokamax", "tokamax splash": "tokamax"}  # measured: ours
+KERNELS = {  # measured: ours
+    "cudnn": "cudnn",
+    "tokamax_gpu": "tokamax_gpu",
+    "tokamax flash": "tokamax",
+    "tokamax splash": "tokamax",
+}
+DISTILLED = "aiconfigurator-core 0.12.0, profiles/distilled/attention.csv"
+DTYPE = "bfloat16"  # of all published times
+MIN_TOKENS, MIN_HEADS, MIN_ROWS, MAX_HEAD = 2048, 8, 2**17, 256  # of a distilled call that is compared
+STAND_IN = "cudnn"  # for the kernels of other libraries, of which stripectl has no costs
 
 
 class PublishedTime(NamedTuple):
@@ -50,6 +63,7 @@ class PublishedTime(NamedTuple):
     passes: str
     tile: Tile | None
     seconds: float
+    sets: str = ""  # the figure of its machine that was fitted to it: `tile` in a table of tiles, or `wait` for a block
 
     @property
     def measured(self) -> str:
@@ -58,12 +72,11 @@ class PublishedTime(NamedTuple):
 
     @property
     def ours(self) -> str:
-        return KERNELS.get(self.measured, self.measured)
+        return KERNELS.get(self.measured, STAND_IN)
 
     @property
-    def sets_a_constant(self) -> bool:
-        """Whether a figure of its machine was derived from it: `block_wait_s`."""
-        return self.hardware == "tpu7x" and self.kv_len == 2**17 and self.head_dim == self.v_dim
+    def heads_label(self) -> str:
+        return f"{self.head_dim}" if self.head_dim == self.v_dim else f"{self.head_dim}/{self.v_dim}"
 
     @property
     def workload(self) -> Workload:
@@ -90,23 +103,16 @@ class PublishedTime(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """A row and its prediction, in seconds."""
+    """A row and its prediction, in seconds: of the kernel with what the measured call does around it and, on a GPU, of
+    a plan on one device, which ends in another form (`call`)."""
 
     row: PublishedTime
     predicted: float
+    call: float | None = None
 
     @property
     def ratio(self) -> float:
         return self.predicted / self.row.seconds
-
-
-class AttentionAccuracy(NamedTuple):
-    """The error of predictions against measurements: the geometric mean over rows, and the worst."""
-
-    rows: int
-    mean: float
-    worst: float
-    ratio: float  # predictions over measurements, geometric mean: below 1 predictions are too fast
 
 
 @cache
@@ -127,22 +133,64 @@ def _row(columns: dict[str, str]) -> PublishedTime:
         kv_heads=int(columns["kv_heads"]),
         head_dim=int(columns["head_dim"]),
         v_dim=int(columns["v_dim"]),
-        mask="full" if columns["mask"] == "full" else "causal",
+        mask=columns["mask"].partition(",")[0],
         passes=columns["pass"],
         tile=parse_tile(columns["tile"]) if columns["tile"] else None,
         seconds=float(columns["ms"]) / 1e3,
+        sets=columns["sets"],
     )
 
 
+@cache
+def distilled_rows() -> tuple[PublishedTime, ...]:
+    """Calls that give a GPU enough work, at the rates of the file: one sequence, and as many heads as its rows of
+    queries hold."""
+    text = (data_folder("profiles") / "distilled" / "attention.csv").read_text().splitlines()
+    lines = csv.DictReader(line for line in text if not line.startswith("#"))
+    return tuple(row for line in lines for row in _distilled(line))
+
+
+def _distilled(line: dict[str, str]) -> Iterator[PublishedTime]:
+    keys, values, window = int(line["head_dim"]), int(line["v_dim"]), int(line["window"])
+    if line["target"] not in profile_names("hardware") or keys > MAX_HEAD or line["mask"] == "chunks" or window:
+        return
+    for name, rate in line.items():
+        tokens = int(name.partition("_")[2]) if name.startswith("tflops_") else 0
+        heads = int(line["query_rows"]) // tokens if tokens else 0
+        if rate and tokens >= MIN_TOKENS and heads >= MIN_HEADS and int(line["query_rows"]) >= MIN_ROWS:
+            scores = tokens * (tokens + 1) // 2 if line["mask"] == "causal" else tokens**2
+            seconds = 2 * (keys + values) * heads * scores / (float(rate) * 1e12)
+            shape = 1, tokens, tokens, heads, heads, keys, values, line["mask"], "forward", None
+            yield PublishedTime(DISTILLED, line["target"], f"{line['kernel']} ({line['library']})", *shape, seconds)
+
+
 def predicted_s(row: PublishedTime) -> float | None:
-    """Seconds of a row by the table of its machine; None where the table has no such kernel or pass."""
+    """Seconds of a row by the table of its machine, or by the datasheet of a GPU without a table; None where the table
+    has no such kernel or pass."""
     hardware = Hardware.load(row.hardware)
     table, shape = table_of(hardware), TileShape.of(row.workload, row.plan, row.passes)
     entry = table and table.entry(shape)
-    if not entry:
+    if entry:
+        cost = on_device(entry.cost, shape, hardware)
+    elif table is None and hardware.kind == "gpu":
+        machine = datasheet_costs(hardware, row.workload, row.plan)
+        cost = machine.forward if row.passes == "forward" else machine.backward
+    else:
         return None
-    timed = calls(row, on_device(entry.cost, shape, hardware))
+    timed = calls(row, cost)
     return sum(call.end_s.max() - call.start_s.max() for call in timed) + copied_s(row, hardware)
+
+
+def call_s(row: PublishedTime) -> float | None:
+    """Seconds of a plan on one GPU in the pass of a row, which merges and rounds its result; None for other devices."""
+    hardware = Hardware.load(row.hardware)
+    if hardware.kind != "gpu":
+        return None
+    machine = cost_model(hardware, row.workload, row.plan)
+    both = simulate(row.workload, row.plan, machine).seconds
+    if row.passes == "forward":
+        return both
+    return both - simulate(replace(row.workload, passes="forward"), row.plan, machine).seconds
 
 
 def calls(row: PublishedTime, cost: TileCost) -> list[KernelCall]:
@@ -169,57 +217,70 @@ def copied_s(row: PublishedTime, hardware: Hardware) -> float:
 
 @cache
 def attention_predictions(hardware: str) -> tuple[Prediction, ...]:
-    """Every published row of a device, with its prediction."""
-    rows = (row for row in attention_rows() if row.hardware == hardware)
-    return tuple(Prediction(row, seconds) for row in rows if (seconds := predicted_s(row)))
-
-
-def attention_error(found: Iterable[Prediction]) -> AttentionAccuracy:
-    logs = np.array([math.log(each.ratio) for each in found])
-    apart = np.exp(np.abs(logs))
-    return AttentionAccuracy(
-        len(logs), float(np.exp(np.abs(logs).mean()) - 1), float(apart.max() - 1), float(np.exp(logs.mean()))
-    )
+    """Every row of a device, with its prediction."""
+    rows = (row for row in (*attention_rows(), *distilled_rows()) if row.hardware == hardware)
+    return tuple(Prediction(row, seconds, call_s(row)) for row in rows if (seconds := predicted_s(row)))
 
 
 class AttentionGroup(NamedTuple):
-    """The rows of a device, kernel and pass that have MIN_QUERY_ROWS queries and set no constant, and the error of
-    their predictions. The costs of `fitted` rows were fitted to these rows, so their error shows the quality of the fit
-    and not of a prediction."""
+    """The rows of a device, kernel, head size, pass and mask that have MIN_QUERY_ROWS queries, and the error of their
+    predictions. A constant of the device was fitted to `fitted` rows, so their error shows the quality of the fit and
+    not of a prediction. `as_a_plan` is the ratio, geometric mean, of a plan's whole call over the measured time. A pool
+    of groups has no head size and no mask."""
 
     hardware: str
     measured: str
     ours: str
+    heads: str
     passes: str
+    mask: str
     fitted: bool
-    error: AttentionAccuracy
+    error: RatioError
+    as_a_plan: float | None
+
+    @classmethod
+    def of(cls, key: tuple[str, str, str, str, str, str, bool], members: Sequence[Prediction]) -> "AttentionGroup":
+        names = [f"{each.row.q_len}x{each.row.batch * each.row.heads}" for each in members]
+        error = ratio_error([each.ratio for each in members], names)
+        whole = [math.log(each.call / each.row.seconds) for each in members if each.call]
+        return cls(*key, error, math.exp(math.fsum(whole) / len(whole)) if whole else None)
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the costs of another kernel predict it."""
+        return self.measured not in KERNELS
 
 
-DTYPE = "bfloat16"  # of all published times
 MIN_QUERY_ROWS = 1024  # of a row that counts: the cost of a call dominates shorter rows
 
 
 def published_devices() -> list[str]:
     """The devices on which times of attention were published."""
-    return list(dict.fromkeys(row.hardware for row in attention_rows()))
+    return list(dict.fromkeys(row.hardware for row in (*attention_rows(), *distilled_rows())))
 
 
-def attention_groups(hardware: str) -> dict[AttentionGroup, list[Prediction]]:
-    """The groups of a device, each with its rows."""
-    found: dict[tuple[str, str, str, str], list[Prediction]] = {}
+def attention_groups(hardware: str, pooled: bool = False) -> dict[AttentionGroup, list[Prediction]]:
+    """The groups of a device, each with its rows; `pooled` puts heads of all sizes and all masks but windows together,
+    and leaves out kernels that others' costs predict."""
+    found: dict[tuple[str, str, str, str, str, str, bool], list[Prediction]] = {}
     for each in attention_predictions(hardware):
-        if (row := each.row).q_len >= MIN_QUERY_ROWS and not row.sets_a_constant:
-            found.setdefault((row.hardware, row.measured, row.ours, row.passes), []).append(each)
-    fitted = bool(found) and Hardware.load(hardware).kind == "gpu"
-    return {AttentionGroup(*key, fitted, attention_error(members)): members for key, members in found.items()}
+        row, mask = each.row, each.row.mask.partition(":")[0]
+        if row.q_len < MIN_QUERY_ROWS or (pooled and (row.measured not in KERNELS or mask == "sliding")):
+            continue
+        heads, shown = ("", "") if pooled else (row.heads_label, mask)
+        key = row.hardware, row.measured, row.ours, heads, row.passes, shown, bool(row.sets)
+        found.setdefault(key, []).append(each)
+    order = sorted(found, key=lambda key: (key[1], key[4] == "backward", key[6], len(key[3]), key[3], key[5]))
+    return {AttentionGroup.of(key, found[key]): found[key] for key in order}
 
 
 def known_error(hardware: str, kernel: str, workload: Workload) -> AttentionGroup | None:
     """The group of a device with published times of the kernel that computes the tiles of this kernel, in the pass of
-    the workload that takes longest, with its dtype and without windows; None where no such time is published."""
+    the workload that takes longest, with its dtype and without windows: one whose rows set no constant, if there is
+    one; None where no such time is published."""
     wanted = "forward" if workload.passes == "forward" else "backward"
     computes = kernels[kernel].computes(wanted)
     if workload.dtype != DTYPE or workload.window.left is not None or workload.documents is not None:
         return None
-    groups = attention_groups(hardware)
+    groups = sorted(attention_groups(hardware, pooled=True), key=lambda each: each.fitted)
     return next((each for each in groups if (each.ours, each.passes) == (computes, wanted)), None)

@@ -10,7 +10,9 @@ from stripectl.analysis.accuracy.attention import (
     attention_predictions,
     published_devices,
 )
+from stripectl.analysis.accuracy.collectives import CollectiveGroup, collective_groups
 from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy, compiled_errors
+from stripectl.analysis.accuracy.gpu_steps import GpuStepTime, gpu_step_times
 from stripectl.analysis.accuracy.memory import MemoryAccuracy, memory_errors
 from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime, mesh_orders, mesh_times, rank_correlation
 from stripectl.analysis.accuracy.paper import (
@@ -29,6 +31,8 @@ class Accuracy:
     """Errors by kind of prediction; `rows` are the published times of attention with their predictions, or None."""
 
     attention: Sequence[AttentionGroup]
+    collectives: Sequence[CollectiveGroup]
+    gpu_steps: Sequence[GpuStepTime]
     paper: Sequence[SpeedUpAccuracy]
     paper_constants: Mapping[str, PaperKernel]
     paper_compiled: Sequence[CompiledSpeedUpAccuracy]
@@ -40,6 +44,8 @@ class Accuracy:
     def to_json(self) -> dict[str, Json]:
         found: dict[str, Json] = {
             "attention": [each._asdict() | {"error": each.error._asdict()} for each in self.attention],
+            "collectives": [each._asdict() | {"error": each.error._asdict()} for each in self.collectives],
+            "gpu_steps": [each._asdict() for each in self.gpu_steps],
             "paper": [each._asdict() for each in self.paper],
             "paper_constants": {name: record_json(each) for name, each in self.paper_constants.items()},
             "paper_compiled": [each._asdict() for each in self.paper_compiled],
@@ -49,7 +55,8 @@ class Accuracy:
         }
         if self.rows is not None:
             found["rows"] = [
-                each.row._asdict() | {"tile": str(each.row.tile), "predicted": each.predicted} for each in self.rows
+                each.row._asdict() | {"tile": str(each.row.tile), "predicted": each.predicted, "as_a_plan": each.call}
+                for each in self.rows
             ]
         return found
 
@@ -58,6 +65,8 @@ def compute_accuracy(rows: bool = False) -> Accuracy:
     """All errors; with `rows`, also every published time of attention."""
     return Accuracy(
         attention=[group for name in published_devices() for group in attention_groups(name)],
+        collectives=collective_groups(),
+        gpu_steps=gpu_step_times(),
         paper=[speed_up_error(name) for name in measured_devices()],
         paper_constants=paper_kernel(),
         paper_compiled=compiled_errors(),

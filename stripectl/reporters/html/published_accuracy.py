@@ -96,7 +96,7 @@ def kinds(hardware: str | None = None) -> tuple[Kind, ...]:
 
 
 def _attention(hardware: str) -> Iterator[Kind]:
-    for group, own in attention_groups(hardware).items():
+    for group, own in attention_groups(hardware, pooled=True).items():
         yield Kind(
             group.hardware,
             f"attention, {group.passes}, {group.measured}",
