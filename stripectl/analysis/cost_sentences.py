@@ -56,41 +56,45 @@ def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | 
     elif known.source == CostOrigin.MEASURED_TILE:
         yield f"{plan.kernel} {_timed_tiles(known)}; {_hop(known)}"
     elif known.source == CostOrigin.DATASHEET:
-        speed = rate(known.flops_per_s, "FLOP/s")
-        yield f"tiles from the datasheet, {known.rate_is} {speed}; {_hop(known)}{why}"
+        speed = rate(known.rates.flops_per_s, "FLOP/s")
+        yield f"tiles from the datasheet, {known.rates.rate_is} {speed}; {_hop(known)}{why}"
         if kernels[plan.kernel].costs.in_stages:
             yield f"{plan.kernel}: {IN_STAGES}"
     elif known.source == CostOrigin.FEW_LAYERS:
-        few, many = known.layers_run
-        each = f"{duration(known.layer_s)} per layer"
-        yield f"steps of {known.layers} layers from {few} and {many} that ran interleaved: {each}"
+        few, many = known.few_layers.layers_run
+        each = f"{duration(known.few_layers.layer_s)} per layer"
+        yield f"steps of {known.few_layers.layers} layers from {few} and {many} that ran interleaved: {each}"
     elif known.source in TABLED and known.forward:
         yield f"{plan.kernel} {_tabled_tiles(known, tile, compiler)}; {_hop(known)}{why}"
         for each in known.disagrees:
             figures = f"{each.program_cycles:,.0f} cycles in its program, {each.table_cycles:,.0f} in the table"
             yield f"{plan}: a {each.tile} tile, {each.passes}: {figures}"
-    for axis, worst in (known.slower_hops or {}).items():
+    for axis, worst in (known.links.slower_hops or {}).items():
         yield f"the slowest hop over {axis}: {worst}"
 
 
 def _hop(known: CostSource) -> str:
-    hop = known.hop
+    hop = known.links.hop
     return f"hop {duration(hop and hop.latency_s)} + {rate(hop and hop.bytes_per_s_one_way, 'B/s')}"
 
 
 def _timed_tiles(known: CostSource) -> str:
     errors = [f"{name} {own.held_out.error:+.0%}" for name, own in known.by_pass.items() if own.held_out]
-    backward = f" (backward {known.backward_tile})" if known.backward_tile else ""
+    backward = f" (backward {known.timed.backward_tile})" if known.timed.backward_tile else ""
     fit = f"error on a block that was not in the fit: {', '.join(errors)}"
-    return f"tiles of {known.tile}{backward} timed here, {fit}"
+    return f"tiles of {known.timed.tile}{backward} timed here, {fit}"
 
 
 def _tabled_tiles(known: CostSource, tile: str | None, compiler: str | None) -> str:
     assert known.forward
-    of = "" if known.source in (CostOrigin.PUBLISHED, CostOrigin.MEASURED_BEFORE) else f" ({known.made_by or compiler})"
-    at = f" at {rate(known.clock_hz, 'Hz')}" if known.clock_hz else ""
-    table = f" in {known.table}" if known.table else ""
-    near = f", from the nearest entry ({known.interpolated_from})" if known.interpolated_from else ""
+    of = (
+        ""
+        if known.source in (CostOrigin.PUBLISHED, CostOrigin.MEASURED_BEFORE)
+        else f" ({known.tabled.made_by or compiler})"
+    )
+    at = f" at {rate(known.rates.clock_hz, 'Hz')}" if known.rates.clock_hz else ""
+    table = f" in {known.tabled.table}" if known.tabled.table else ""
+    near = f", from the nearest entry ({known.tabled.interpolated_from})" if known.tabled.interpolated_from else ""
     whole, boundary = duration(known.forward.whole_s), duration(known.forward.boundary_s)
     costs = f"forward {whole} per whole tile, {boundary} per boundary tile"
     return f"tiles of {tile} by {TABLED[known.source]}{of}{table}{at}{near}: {costs}"

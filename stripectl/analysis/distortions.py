@@ -9,7 +9,6 @@ from stripectl.core.plan import Plan, UnreadablePlan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
-from stripectl.results.cost_source import CostSource
 from stripectl.results.findings import Distortion
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import times
@@ -63,7 +62,7 @@ def far_tiles(m: Measurement) -> Iterator[Distortion]:
     """Tiles whose cost is far from every entry of the machine's table."""
     known = m.cost_source
     for source in (known, known and known.softmax):
-        for costs in (source, source.backward_costs if isinstance(source, CostSource) else None):
+        for costs in (source.tabled, source.backward_costs) if source else ():
             if costs and costs.is_far:
                 near = costs.interpolated_from or "another shape"
                 yield Distortion(

@@ -139,9 +139,9 @@ def transfer_sentence(m: Measurement, run: MeasurementSet) -> str:
 def links_sentence(m: Measurement) -> str:
     """The links that the mesh's hops use on the target, where times depend on them."""
     known, axes = m.cost_source, list(m.plan.axes)
-    if not axes or known is None or known.hop is None or known.source.is_timed_here:
+    if not axes or known is None or known.links.hop is None or known.source.is_timed_here:
         return ""
-    slower = known.slower_hops or {}
+    slower = known.links.slower_hops or {}
     own = [axis for axis in axes if axis not in slower]
     said = [f"every hop of {' and '.join(own)} has its own link"] * bool(own)
     said += [f"the slowest hop of {axis} has {slower[axis]}" for axis in axes if axis in slower]
@@ -151,7 +151,7 @@ def links_sentence(m: Measurement) -> str:
 def gathers_sentence(m: Measurement) -> str:
     """Whether the compiler of a TPU runs a plan's all-gathers as sums, because of the order of the mesh."""
     axes = gathered_axes(m)
-    if not m.median_s or not m.cost_source or "+".join(sorted(axes)) not in m.cost_source.gathers_by_all_reduce:
+    if not m.median_s or not m.cost_source or "+".join(sorted(axes)) not in m.cost_source.links.gathers_by_all_reduce:
         return ""
     sizes = " and ".join(f"{axis}={m.plan.size(axis)}" for axis in axes)
     return (
@@ -172,8 +172,8 @@ def link_rate(m: Measurement, run: MeasurementSet) -> float | None:
     """Bytes/s, in one direction, of the slowest hop behind the times: from its own cost model, or its simulation's."""
     other = run.simulation_of(m)
     grounds = (each.cost_source for each in (m, other) if each and each.cost_source)
-    known = next((each for each in grounds if each.hop), None)
-    return known.slowest_bytes_per_s if known else None
+    known = next((each for each in grounds if each.links.hop), None)
+    return known.links.slowest_bytes_per_s if known else None
 
 
 def memory_sentence(found: Recommendation) -> str:

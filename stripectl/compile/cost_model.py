@@ -23,7 +23,7 @@ from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import ITEM_BYTES
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
-from stripectl.results.cost_source import CostDisagreement, CostOrigin, CostSource
+from stripectl.results.cost_source import CostDisagreement, CostOrigin, CostSource, Rates
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 
@@ -55,7 +55,7 @@ def compiled_cost_model(
     if source.source == CostOrigin.DATASHEET:
         missing = f"cycles of tiles: the compiler estimates none; {source.left_out}"
         source = replace(source, left_out=missing + (f"; in memory, {workspace}" if workspace else ""))
-    elif source.made_by:
+    elif source.tabled.made_by:
         source = replace(source, disagrees=tuple(disagreements(hardware, workload, plan, program, machine)))
     exposed = exposed_transfers([each for each in program.collectives if each.section in (None, ATTENTION)])
     return replace(machine, cost_source=source).with_schedule(exposed)
@@ -93,7 +93,7 @@ def estimated_costs(program: CompiledProgram, hardware: Hardware, workload: Work
     costs = {passes: cycle_cost(each, clock, calls[passes], live) for passes, each in cycles.items()}
     source = CostSource(
         source=CostOrigin.ESTIMATED_CYCLES,
-        clock_hz=clock,
+        rates=Rates(clock_hz=clock),
         forward=costs.get("forward"),
         backward=costs.get("backward"),
         sources={"clock_hz": hardware.sources["clock_hz"]},

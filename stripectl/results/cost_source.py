@@ -1,10 +1,11 @@
 """The source of the tile and hop costs that a time depends on, with their figures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
-from stripectl.results.records import Sparse
+from stripectl.results.records import INLINE, Sparse
 from stripectl.results.tile_cost import TileCost
 from stripectl.util.units import duration, rate
 
@@ -143,46 +144,22 @@ class TableSource(Sparse):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostSource(TableSource):
-    """The source of a time: the origin of tile costs, the costs of a tile and a hop, and what is not modelled.
+class Rates(Sparse):
+    """The clock rate of a table's cycles, or the rate of a datasheet's matmuls: its peak, or what is achievable."""
 
-    `gathers_by_all_reduce` holds the axes, as `ring+ulysses`, over which an all-gather is compiled as an all-reduce.
-    `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
-    per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
-    layers in a model that also has linear layers. `coarse` and `shorts_s` are the samples of a search's probe, by pass,
-    and `warmup_s` the warm-up run before its full runs; `samples_by_layers` are the samples of a step from few layers.
-    """
-
-    source: CostOrigin
-    predicted: bool = False
-    tile: str | None = None
-    backward_tile: str | None = None
-    forward: TileCost | None = None
-    backward: TileCost | None = None
-    backward_costs: TableSource | None = None
-    hop: HopCost | None = None
-    slower_hops: Mapping[str, SlowestHop] | None = None
-    gathers_by_all_reduce: tuple[str, ...] = ()
-    exposed: Mapping[str, float] | None = None
     clock_hz: float | None = None
     flops_per_s: float | None = None
     rate_is: str | None = None
-    sources: Mapping[str, str] | None = None
-    left_out: str | None = None
-    memory_left_out: str | None = None
-    not_compiled: str | None = None
-    disagrees: tuple[CostDisagreement, ...] = ()
-    softmax: "CostSource | None" = None
-    block: str | None = None
-    coarse: Mapping[str, tuple[float, ...]] | None = None
-    shorts_s: tuple[float, ...] = ()
-    warmup_s: float | None = None
-    heads: int | None = None
-    times: float | None = None
-    layers_run: tuple[int, ...] = ()
-    layers: int | None = None
-    layer_s: float | None = None
-    samples_by_layers: Mapping[str, tuple[float, ...]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkCosts(Sparse):
+    """The cost of a hop, and of slower hops by axis; `gathers_by_all_reduce` holds the axes, as `ring+ulysses`, over
+    which an all-gather is compiled as an all-reduce."""
+
+    hop: HopCost | None = None
+    slower_hops: Mapping[str, SlowestHop] | None = None
+    gathers_by_all_reduce: tuple[str, ...] = ()
 
     @property
     def slowest_bytes_per_s(self) -> float | None:
@@ -190,6 +167,61 @@ class CostSource(TableSource):
         known = [self.hop.bytes_per_s_one_way] if self.hop else []
         slower = [each.slowest_bytes_per_s for each in (self.slower_hops or {}).values()]
         return min([*known, *filter(None, slower)], default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedHere(Sparse):
+    """What was timed on this machine: the tile of each pass; for a search's probe, the block and its samples by pass
+    (`coarse`), or the samples of short runs of some heads, which count several `times`, and the warm-up run before full
+    runs."""
+
+    tile: str | None = None
+    backward_tile: str | None = None
+    block: str | None = None
+    coarse: Mapping[str, tuple[float, ...]] | None = None
+    shorts_s: tuple[float, ...] = ()
+    warmup_s: float | None = None
+    heads: int | None = None
+    times: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewLayers(Sparse):
+    """Steps of a model's few layers that ran: how many, the model's layers, the time of a layer, and the samples."""
+
+    layers_run: tuple[int, ...] = ()
+    layers: int | None = None
+    layer_s: float | None = None
+    samples_by_layers: Mapping[str, tuple[float, ...]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostSource(Sparse):
+    """The source of a time: the origin of tile costs, the costs of a tile and a hop, and what is not modelled. Each
+    origin has a record of its own, whose fields stand in the JSON of the source.
+
+    `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
+    per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
+    layers in a model that also has linear layers.
+    """
+
+    source: CostOrigin
+    predicted: bool = False
+    tabled: Annotated[TableSource, INLINE] = field(default_factory=TableSource)
+    timed: Annotated[TimedHere, INLINE] = field(default_factory=TimedHere)
+    forward: TileCost | None = None
+    backward: TileCost | None = None
+    backward_costs: TableSource | None = None
+    links: Annotated[LinkCosts, INLINE] = field(default_factory=LinkCosts)
+    exposed: Mapping[str, float] | None = None
+    rates: Annotated[Rates, INLINE] = field(default_factory=Rates)
+    sources: Mapping[str, str] | None = None
+    left_out: str | None = None
+    memory_left_out: str | None = None
+    not_compiled: str | None = None
+    disagrees: tuple[CostDisagreement, ...] = ()
+    softmax: "CostSource | None" = None
+    few_layers: Annotated[FewLayers, INLINE] = field(default_factory=FewLayers)
 
     @property
     def by_pass(self) -> dict[str, TileCost]:

@@ -97,7 +97,7 @@ class Measurement(Subject):
     @property
     def slowest_bytes_per_s(self) -> float | None:
         """The rate of the slowest hop that its time depends on."""
-        return self.cost_source.slowest_bytes_per_s if self.cost_source else None
+        return self.cost_source.links.slowest_bytes_per_s if self.cost_source else None
 
     @property
     def tokens_per_s(self) -> float | None:

@@ -1,9 +1,9 @@
 """Typed records and their JSON, by cattrs. A record is read once, where it enters the program; all later code can rely
 on its types.
 
-Plans, targets and workloads are values in a record, and text or a mapping in JSON. A field that JSON does not have
-takes its default. A field that the record does not have is ignored, so an older stripectl reads newer files. The field
-`passes` of a record is `pass` in JSON, which no Python name can be. A reason is its text, followed by `kind` and
+Plans, targets, tiles and workloads are values in a record, and text or a mapping in JSON. A field that JSON does not
+have takes its default. A field that the record does not have is ignored, so an older stripectl reads newer files. The
+field `passes` of a record is `pass` in JSON, which no Python name can be. A reason is its text, followed by `kind` and
 `advice`.
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
+from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.linear_attention import PER_HEAD
 from stripectl.core.plan import Plan, read_plan
 from stripectl.core.reason import Reason, ReasonKind
@@ -30,6 +31,7 @@ Record = TypeVar("Record")
 Amount = Annotated[float, "zero or more"]
 Count = Annotated[int, "zero or more"]
 Error = Annotated[float, "may be infinite or no number"]
+INLINE = "its fields stand in the JSON of the record that has it"
 
 
 class Sparse:
@@ -82,11 +84,15 @@ def converter(says_where: bool = False) -> "Converter":
 
     def structured(kind: type[Any]) -> Any:
         read = make_dict_structure_fn(kind, made, **names(kind))
+        if inline := inline_fields(kind):
+            read = functools.partial(_read_inline, read, inline)
         return functools.partial(_read_with_reason, read) if _has_reason(kind) else read
 
     def unstructured(kind: type[Any]) -> Any:
         sparse = issubclass(kind, Sparse)
         write = make_dict_unstructure_fn(kind, made, _cattrs_omit_if_default=sparse, **names(kind))
+        if inline := inline_fields(kind):
+            write = functools.partial(_write_inline, write, inline)
         return functools.partial(_write_with_reason, write) if _has_reason(kind) else write
 
     made.register_structure_hook_factory(_is_list_type, functools.partial(_list_reader, made))
@@ -97,7 +103,7 @@ def converter(says_where: bool = False) -> "Converter":
         made.register_structure_hook_func(functools.partial(_is_kind, kind), reader)
     made.register_structure_hook_factory(is_dataclass, structured)
     made.register_unstructure_hook_factory(is_dataclass, unstructured)
-    for kind, reader in {Plan: read_plan, TargetName: read_target}.items():
+    for kind, reader in {Plan: read_plan, TargetName: read_target, Tile: parse_tile}.items():
         made.register_structure_hook(kind, lambda value, _, reader=reader: reader(text(value)))
         made.register_unstructure_hook(kind, str)
     made.register_structure_hook(Reason, lambda value, _: value if isinstance(value, Reason) else read_reason(value))
@@ -105,6 +111,22 @@ def converter(says_where: bool = False) -> "Converter":
     made.register_structure_hook(Workload, lambda value, _: read_workload(json.dumps(value)))
     made.register_unstructure_hook(Workload, lambda value: dict(workload_json(value)))
     return made
+
+
+def inline_fields(kind: type[Any]) -> frozenset[str]:
+    """The fields of a record that are records whose fields stand in its JSON."""
+    return frozenset(each.name for each in fields(kind) if INLINE in getattr(each.type, "__metadata__", ()))
+
+
+def _read_inline(read: Callable[[Any, Any], Any], inline: frozenset[str], content: Any, kind: Any) -> Any:
+    return read({**content, **dict.fromkeys(inline, content)} if is_mapping(content) else content, kind)
+
+
+def _write_inline(write: Callable[[Any], JsonObject], inline: frozenset[str], record: Any) -> JsonObject:
+    found = dict[str, Json]()
+    for name, value in write(record).items():
+        found |= cast(JsonObject, value) if name in inline else {name: value}
+    return found
 
 
 def _has_reason(kind: type[Any]) -> bool:

@@ -8,7 +8,7 @@ from stripectl.core.linear_attention import pattern_of
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
 from stripectl.results.case import Case
-from stripectl.results.cost_source import CostOrigin, CostSource
+from stripectl.results.cost_source import CostOrigin, CostSource, FewLayers
 from stripectl.results.measurement import Measurement
 from stripectl.statistics.intervals import median_interval
 from stripectl.util.units import plural
@@ -62,10 +62,12 @@ def from_fewer_layers(case: Case, made: Sequence[Measurement]) -> Measurement:
         step_parts={"layers": in_layers_s, "the rest": median_s - in_layers_s},
         cost_source=CostSource(
             source=CostOrigin.FEW_LAYERS,
-            layers_run=tuple(run),
-            layers=layers,
-            layer_s=layer_s,
-            samples_by_layers={str(m.workload.layers): m.samples_s for m in made},
+            few_layers=FewLayers(
+                layers_run=tuple(run),
+                layers=layers,
+                layer_s=layer_s,
+                samples_by_layers={str(m.workload.layers): m.samples_s for m in made},
+            ),
         ),
     )
 

@@ -92,7 +92,7 @@ def test_a_cost_source_names_the_measurements() -> None:
     assert source.sources and "nccl-tests" in source.sources["collectives"]
     assert "hop latency" not in (source.left_out or "")
     link = Hardware.load("h200").figure("link_bytes_per_s_one_way")
-    assert source.hop and link and 0.4 * link < source.hop.bytes_per_s_one_way < link
+    assert source.links.hop and link and 0.4 * link < source.links.hop.bytes_per_s_one_way < link
 
 
 def test_a_profile_with_half_the_rate_of_links_sends_bytes_in_twice_the_time(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_hops_of_devices_that_share_pcie_take_a_round_of_the_ring_that_gathers()
     assert switched.hop(64 * MIB, 8) == switched.hop(64 * MIB, 2)
     for plan, devices in (("ring/striped@ring=8,tile=1024", 8), ("ring/striped@ring=2,tile=1024", 2)):
         source = machine(f"l40s:{devices}", plan).cost_source
-        assert source.hop and source.hop.bytes_per_s_one_way == pytest.approx(
+        assert source.links.hop and source.links.hop.bytes_per_s_one_way == pytest.approx(
             LARGE_HOP / shared.hop(LARGE_HOP, devices).busy_s
         )
     sent = 2 * 8 * 128 * 2 * WORK.seq_len // 8  # keys and values of a shard

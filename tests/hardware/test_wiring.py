@@ -329,12 +329,12 @@ def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
 def test_the_datasheet_says_which_hops_are_slower() -> None:
     target = parse_target("v5e:1x8")
     made = datasheet_machine(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
-    (ring,) = (made.cost_source.slower_hops or {}).items()
+    (ring,) = (made.cost_source.links.slower_hops or {}).items()
     assert ring == ("ring", SlowestHop(longest_latency_s=ring[1].longest_latency_s))
     assert ring[1].longest_latency_s == pytest.approx(7e-6)
     target = parse_target("v5e:2x4")
     made = datasheet_machine(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
-    assert made.cost_source.slower_hops is None
+    assert made.cost_source.links.slower_hops is None
 
 
 @pytest.mark.parametrize("row", json.loads(RECORDS.read_text()), ids=lambda row: f"{row['target']}-{row['name']}")

@@ -293,7 +293,7 @@ def test_a_step_runs_on_two_processes_with_few_layers(here: Path, layout: str, m
     (m,) = found
     assert code == 0 and m.status == "ok"
     assert m.check and m.check.max_rel_error <= m.check.tolerance
-    assert m.cost_source and m.cost_source.layers_run == LAYERS_RUN and len(m.samples_s) >= 3
+    assert m.cost_source and m.cost_source.few_layers.layers_run == LAYERS_RUN and len(m.samples_s) >= 3
     assert m.tokens_per_s and m.bytes
 
 

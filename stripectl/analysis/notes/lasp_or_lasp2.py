@@ -51,7 +51,7 @@ def sent_by_both(pair: FastestOfSchemes) -> str:
     transfers = simulate(chain.workload, chain.plan, COUNTING).transfers
     hops = sum(transfers.values())
     chained = sum(elements * itemsize * count for (_, elements, itemsize), count in transfers.items())
-    rate, overlap, hop = chain.slowest_bytes_per_s, gather.overlap, chain.cost_source and chain.cost_source.hop
+    rate, overlap, hop = chain.slowest_bytes_per_s, gather.overlap, chain.cost_source and chain.cost_source.links.hop
     chained_s = chained / rate + hops * ((hop and hop.latency_s) or 0.0) if rate else None
     gathered_s = None
     if overlap and overlap.ratio is not None:

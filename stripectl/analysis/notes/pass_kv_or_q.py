@@ -82,8 +82,8 @@ class PassComparison:
 def compute_rate(m: Measurement) -> float | None:
     """FLOP/s of a device, as its datasheet gives it, or as it computes whole tiles."""
     known, tile, work = m.cost_source, m.plan.tile, m.workload
-    if known and known.flops_per_s:
-        return known.flops_per_s
+    if known and known.rates.flops_per_s:
+        return known.rates.flops_per_s
     if tile is None or known is None or known.forward is None or not known.forward.whole_s:
         return None
     return 2 * tile.block_q * tile.block_kv * (work.head_dim + work.value_dim) / known.forward.whole_s

@@ -10,7 +10,7 @@ from stripectl.costs.cost_model import CostModel
 from stripectl.costs.padding import ACCUMULATOR_BYTES
 from stripectl.costs.sources.gated_chunks import chunk_work, chunk_work_in_stages, gated_chunk_costs
 from stripectl.hardware.profile import Hardware, needed_figures
-from stripectl.results.cost_source import CostOrigin, CostSource
+from stripectl.results.cost_source import CostOrigin, CostSource, Rates
 from stripectl.results.tile_cost import TileCost
 
 LEFT_OUT = "kernel inefficiency at small blocks"
@@ -32,8 +32,7 @@ def datasheet_costs(hardware: Hardware, workload: Workload, plan: Plan) -> CostM
     memory, rate = needed_figures(hardware, needed)
     source = CostSource(
         source=CostOrigin.DATASHEET,
-        flops_per_s=rate,
-        rate_is="achievable" if achievable else "peak",
+        rates=Rates(flops_per_s=rate, rate_is="achievable" if achievable else "peak"),
         sources={name: hardware.sources[name] for name in needed if name in hardware.sources},
         left_out=LEFT_OUT,
     )

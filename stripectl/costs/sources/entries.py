@@ -15,7 +15,7 @@ from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
 from stripectl.costs.shape import TileShape, shapes_of
 from stripectl.hardware.profile import Hardware
-from stripectl.results.cost_source import CostOrigin, CostSource, TableSource
+from stripectl.results.cost_source import CostOrigin, CostSource, Rates, TableSource
 from stripectl.results.tile_cost import TileCost
 
 LEFT_OUT = "waits for memory inside of kernels"
@@ -50,10 +50,10 @@ def entry_cost_model(hardware: Hardware, workload: Workload, plan: Plan, known: 
     if waits := any(step_wait_s(kernels[plan.kernel], passes, hardware) for passes in known):
         sources["block_wait_s"] = hardware.sources["block_wait_s"]
     source = CostSource(
-        **vars(forward.table),
         source=forward.origin,
+        tabled=forward.table,
         backward_costs=backward.table if backward and backward.table != forward.table else None,
-        clock_hz=clock_hz,
+        rates=Rates(clock_hz=clock_hz),
         sources=sources,
         left_out=None if waits else LEFT_OUT,
         forward=costs["forward"],

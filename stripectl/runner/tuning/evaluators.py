@@ -112,7 +112,8 @@ class TimeTiles:
         (found,) = finals(self.simulated.run([case]))
         if not found.cost_source or not coarse.cost_source:
             return found
-        return replace(found, cost_source=replace(found.cost_source, coarse=coarse.cost_source.coarse))
+        timed = replace(found.cost_source.timed, coarse=coarse.cost_source.timed.coarse)
+        return replace(found, cost_source=replace(found.cost_source, timed=timed))
 
 
 @dataclass
