@@ -171,7 +171,7 @@ class LinkCosts(Sparse):
 
 @dataclass(frozen=True, kw_only=True)
 class TimedHere(Sparse):
-    """What was timed on this machine: the tile of each pass; for a search's probe, the block and its samples by pass
+    """The timings of this machine: the tile of each pass; for a search's probe, the block and its samples by pass
     (`coarse`), or the samples of short runs of some heads, which count several `times`, and the warm-up run before full
     runs."""
 
