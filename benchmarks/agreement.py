@@ -23,9 +23,9 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs.default_tiles import with_tile
 from stripectl.costs.shape import shapes_of
+from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.small_programs import entries_of
 from stripectl.costs.sources.table import read_transfer
-from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.simulate.simulation import simulate

@@ -8,12 +8,9 @@ compiler's algorithm, such as 3DAllGatherOnMajorDim; where it names none, the op
 are zero but for a device's part, and `fill_cycles` is the compiler's estimate for filling `fill_bytes` with zeros.
 """
 
-import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,18 +106,7 @@ def compiled(gather: Gather) -> dict[str, object]:
     return read_program(text or "")
 
 
-def main(chosen: Sequence[str]) -> None:
-    if chosen:
-        print(json.dumps(compiled(GATHERS[int(chosen[0])])))
-        return
-    rows = []
-    for k, gather in enumerate(GATHERS):
-        command = [sys.executable, __file__, str(k)]
-        found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-        rows.append(gather._asdict() | json.loads(found.stdout))
-        print(json.dumps(rows[-1]), flush=True)
-    RECORDS.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from one_by_one import record
+
+    record(__file__, GATHERS, compiled, RECORDS, sys.argv[1:])

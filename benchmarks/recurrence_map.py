@@ -20,7 +20,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
-from stripectl.costs.strongest import cost_model
+from stripectl.costs.source_order import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.cost_source import CostOrigin

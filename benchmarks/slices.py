@@ -9,12 +9,9 @@ of the program, or of the body of its backward scan: an opcode is a collective i
 Megascale transfer goes through the network. `hidden` are the transfers during which the scan multiplies matrices.
 """
 
-import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,18 +113,7 @@ def read_program(text: str) -> dict[str, object]:
     return {"parts": parts, "hidden": hidden}
 
 
-def main(chosen: Sequence[str]) -> None:
-    if chosen:
-        print(json.dumps(read_program(compiled(PROGRAMS[int(chosen[0])]))))
-        return
-    rows = []
-    for k, program in enumerate(PROGRAMS):
-        command = [sys.executable, __file__, str(k)]
-        found = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-        rows.append(program._asdict() | json.loads(found.stdout))
-        print(json.dumps(rows[-1]), flush=True)
-    RECORDS.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from one_by_one import record
+
+    record(__file__, PROGRAMS, lambda program: read_program(compiled(program)), RECORDS, sys.argv[1:])

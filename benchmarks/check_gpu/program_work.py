@@ -58,7 +58,7 @@ def work_of(module: Module) -> dict[str, Work]:
                 "again" if AGAIN in line.scope else pass_of(line.scope) or "forward",
                 flops,
                 dtype,
-                bytes_of_operation(module, line, [by_name[each] for each in inputs_of(line)]),
+                bytes_of_operation(module, line, [by_name[each] for each in line.operands]),
             )
     return found
 
@@ -85,7 +85,7 @@ def parts_of(module: Module, lines: Sequence[Instruction]) -> dict[str, str | No
     it, because the compiler names no part of an instruction that it adds."""
     readers: dict[str, list[str]] = {}
     for line in lines:
-        for name in inputs_of(line):
+        for name in line.operands:
             readers.setdefault(name, []).append(line.name)
     found: dict[str, str | None] = {}
     for line in reversed(lines):
@@ -126,7 +126,7 @@ def flops_of(line: Instruction, inside: Sequence[Instruction], by_name: Mapping[
     total, dtype = 0.0, ""
     for each in (line, *inside):
         contracted = CONTRACTED.search(each.rest)
-        if not contracted or not (given := [names[name] for name in inputs_of(each) if name in names]):
+        if not contracted or not (given := [names[name] for name in each.operands if name in names]):
             continue
         shapes = [SHAPE.findall(one.result)[0] for one in given[:2]]
         sizes = [int(size) for size in shapes[0][1].split(",") if size]
@@ -135,16 +135,6 @@ def flops_of(line: Instruction, inside: Sequence[Instruction], by_name: Mapping[
         total += 2.0 * inner * math.prod(int(size) for size in results[0][1].split(",") if size)
         dtype = max((kind for kind, _ in shapes), key=lambda kind: size_bytes(kind, ""))
     return total, dtype
-
-
-def inputs_of(line: Instruction) -> list[str]:
-    """The names of an instruction's operands, in order, without those that it only waits for."""
-    depth, end = 1, 0
-    for end, letter in enumerate(line.rest):  # noqa: B007
-        depth += (letter == "(") - (letter == ")")
-        if not depth:
-            break
-    return re.findall(r"%([\w.\-]+)", line.rest[:end])
 
 
 def bytes_of_operation(module: Module, line: Instruction, given: Sequence[Instruction]) -> float:
@@ -170,7 +160,7 @@ def bytes_read(fused: Sequence[Instruction], at: int, given: Instruction) -> int
     readers = list(reading(fused, sources))
     if readers and all(line.opcode in SLICES for line in readers):
         return sum(line.nbytes for line in readers)
-    updated = [line for line in readers if line.opcode in UPDATES and inputs_of(line)[0] in through(fused, sources)]
+    updated = [line for line in readers if line.opcode in UPDATES and line.operands[0] in through(fused, sources)]
     return 0 if readers and len(updated) == len(readers) else given.nbytes
 
 
@@ -178,7 +168,7 @@ def through(fused: Sequence[Instruction], names: Iterable[str]) -> set[str]:
     """The names with those of their bitcasts."""
     found = set(names)
     for line in fused:
-        if line.opcode == "bitcast" and found & {*inputs_of(line)}:
+        if line.opcode == "bitcast" and found & {*line.operands}:
             found.add(line.name)
     return found
 
@@ -186,7 +176,7 @@ def through(fused: Sequence[Instruction], names: Iterable[str]) -> set[str]:
 def reading(fused: Sequence[Instruction], names: Iterable[str]) -> Iterable[Instruction]:
     """The instructions that read arrays, bitcasts aside."""
     sources = through(fused, names)
-    return (line for line in fused if line.opcode != "bitcast" and sources & {*inputs_of(line)})
+    return (line for line in fused if line.opcode != "bitcast" and sources & {*line.operands})
 
 
 def bytes_written(fused: Sequence[Instruction], line: Instruction) -> int:
@@ -196,6 +186,6 @@ def bytes_written(fused: Sequence[Instruction], line: Instruction) -> int:
     if not updates:
         return line.nbytes
     return sum(
-        sizes.get(inputs_of(each)[-1 if each.opcode == "scatter" else 1], 0) * (1 + (each.opcode == "scatter"))
+        sizes.get(each.operands[-1 if each.opcode == "scatter" else 1], 0) * (1 + (each.opcode == "scatter"))
         for each in updates
     )

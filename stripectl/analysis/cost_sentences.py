@@ -80,9 +80,9 @@ def _hop(known: CostSource) -> str:
 
 def _timed_tiles(known: CostSource) -> str:
     errors = [f"{name} {own.held_out.error:+.0%}" for name, own in known.by_pass.items() if own.held_out]
-    backward = f" (backward {known.timed.backward_tile})" if known.timed.backward_tile else ""
+    backward = f" (backward {known.timings.backward_tile})" if known.timings.backward_tile else ""
     fit = f"error on a block that was not in the fit: {', '.join(errors)}"
-    return f"tiles of {known.timed.tile}{backward} timed here, {fit}"
+    return f"tiles of {known.timings.tile}{backward} timed here, {fit}"
 
 
 def _tabled_tiles(known: CostSource, tile: str | None, compiler: str | None) -> str:
@@ -90,11 +90,11 @@ def _tabled_tiles(known: CostSource, tile: str | None, compiler: str | None) -> 
     of = (
         ""
         if known.source in (CostOrigin.PUBLISHED, CostOrigin.MEASURED_BEFORE)
-        else f" ({known.tabled.made_by or compiler})"
+        else f" ({known.entry.made_by or compiler})"
     )
     at = f" at {rate(known.rates.clock_hz, 'Hz')}" if known.rates.clock_hz else ""
-    table = f" in {known.tabled.table}" if known.tabled.table else ""
-    near = f", from the nearest entry ({known.tabled.interpolated_from})" if known.tabled.interpolated_from else ""
+    table = f" in {known.entry.table}" if known.entry.table else ""
+    near = f", from the nearest entry ({known.entry.interpolated_from})" if known.entry.interpolated_from else ""
     whole, boundary = duration(known.forward.whole_s), duration(known.forward.boundary_s)
     costs = f"forward {whole} per whole tile, {boundary} per boundary tile"
     return f"tiles of {tile} by {TABLED[known.source]}{of}{table}{at}{near}: {costs}"

@@ -5,7 +5,6 @@ Each row is a machine, a model, a mesh of `mp` devices along heads and `sp` alon
 speed-up compares striped with the contiguous ring.
 """
 
-import csv
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from stripectl.core.bounds import theoretical_max_speedup
 from stripectl.core.workload import STEP
 from stripectl.results.measurement import Measurement
-from stripectl.util.files import data_folder
+from stripectl.util.files import table_rows
 
 HARDWARE = {"A100": "a100", "TPUv3": "v3", "TPUv4": "v4"}
 ATTENTION_COST = {"A100": 2.0}  # an attention FLOP in TensorFloat-32 over a dense FLOP in bfloat16; elsewhere 1
@@ -43,7 +42,6 @@ class PublishedComparison(NamedTuple):
 @cache
 def published_rows() -> dict[tuple[str, str, int, int, int], tuple[float, float | None]]:
     """(TMS, measured speed-up) by (hardware, model, tensor, ring, tokens); not every row was measured."""
-    text = (data_folder("profiles") / "published" / "striped-attention.csv").read_text().splitlines()
     return {
         (HARDWARE[row["hw"]], row["model"].lower(), int(row["mp"]), int(row["sp"]), int(row["n_seq"])): (
             theoretical_max_speedup(
@@ -54,7 +52,7 @@ def published_rows() -> dict[tuple[str, str, int, int, int], tuple[float, float 
             ),
             float(row["speedup_measured"]) if row["speedup_measured"] else None,
         )
-        for row in csv.DictReader(text)
+        for row in table_rows("published/striped-attention")
     }
 
 

@@ -94,7 +94,7 @@ class CompilerPool:
 
         Raises:
             Missing: it is not installed, or its version does not match this JAX.
-            BadInput: it cannot be told about the target.
+            BadInput: it cannot compile for the target.
         """
         found = TOOLCHAINS.get(target.hardware.kind)
         if found is None:

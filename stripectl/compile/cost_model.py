@@ -16,9 +16,9 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.costs.shape import shapes_of
+from stripectl.costs.source_order import Source, cost_model
 from stripectl.costs.sources.entries import effective_clock_hz, on_device
 from stripectl.costs.sources.small_programs import entries_of
-from stripectl.costs.strongest import Source, cost_model
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import ITEM_BYTES
@@ -49,13 +49,13 @@ def compiled_cost_model(
         BadInput: the profile lacks a figure that this needs.
     """
     estimated = partial(estimated_costs, program)
-    machine = cost_model(hardware, workload, plan, placement, compiled=small_programs, estimated=estimated)
+    machine = cost_model(hardware, workload, plan, placement, small_programs=small_programs, own_program=estimated)
     workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].costs.hides_workspace else None
     source = replace(machine.cost_source, memory_left_out=workspace)
     if source.source == CostOrigin.DATASHEET:
         missing = f"cycles of tiles: the compiler estimates none; {source.left_out}"
         source = replace(source, left_out=missing + (f"; in memory, {workspace}" if workspace else ""))
-    elif source.tabled.made_by:
+    elif source.entry.made_by:
         source = replace(source, disagrees=tuple(disagreements(hardware, workload, plan, program, machine)))
     exposed = exposed_transfers([each for each in program.collectives if each.section in (None, ATTENTION)])
     return replace(machine, cost_source=source).with_schedule(exposed)

@@ -133,7 +133,7 @@ TOOLCHAINS = {
 
 
 def why_not_described(hardware: Hardware) -> str | None:
-    """Why no compiler can be told about a machine that is not there, or None."""
+    """Why no compiler compiles for a machine that is not there, or None."""
     if not hardware.compiles:
         return f"no compiler knows {hardware.name} yet"
     if hardware.kind == "gpu" and hardware.capability is None:
@@ -142,7 +142,7 @@ def why_not_described(hardware: Hardware) -> str | None:
 
 
 def check_described(target: Target) -> None:
-    """Check that a compiler can be told about the target.
+    """Check that a compiler can compile for the target.
 
     Raises:
         BadInput: it cannot.

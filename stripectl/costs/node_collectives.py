@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from stripectl.hardware.profile import Hardware
-from stripectl.util.files import data_folder
+from stripectl.util.files import table_rows
 
 OPERATIONS = {
     "all-gather": "all_gather",
@@ -101,11 +102,9 @@ def node_collectives(hardware: Hardware) -> NodeCollectives | None:
 
 @cache
 def _tables() -> dict[str, NodeCollectives]:
-    text = (data_folder("profiles") / "distilled" / "collectives.csv").read_text(encoding="utf-8")
-    head, *rows = (line.split(",") for line in text.splitlines() if not line.startswith("#"))
-    assert head == ["target", "operation", "devices", "bytes", "us"]
     found: dict[str, dict[tuple[str, int], Curve]] = {}
-    for (target, operation, devices), points in groupby(rows, key=lambda row: tuple(row[:3])):
-        sizes, times = zip(*((float(nbytes), float(us) * 1e-6) for *_, nbytes, us in points), strict=True)
+    rows = table_rows("distilled/collectives")
+    for (target, operation, devices), points in groupby(rows, key=itemgetter("target", "operation", "devices")):
+        sizes, times = zip(*((float(each["bytes"]), float(each["us"]) * 1e-6) for each in points), strict=True)
         found.setdefault(target, {})[operation, int(devices)] = Curve(sizes, times)
     return {target: NodeCollectives(curves) for target, curves in found.items()}

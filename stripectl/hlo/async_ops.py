@@ -2,17 +2,15 @@
 fusions by which TPUs continue a transfer during other work. Opcodes and the content of fusions decide, never names.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from stripectl.hlo.module import CHAIN_START, CHAINED, OPCODES, Instruction, Module
+from stripectl.hlo.module import CHAIN_START, CHAINED, OPCODES, OPERAND, Instruction, Module
 
 CHAIN_DONE = 'custom_call_target="AsyncCollectiveDone"'
 PEERS = ("send", "recv", "collective-broadcast", "ragged-all-to-all")
 CONTAINERS = ("while", "conditional", "call")
 MATMULS = ("dot", "convolution")
-OPERAND = re.compile(r"%([\w.\-]+)")
 
 
 class Span(NamedTuple):
@@ -47,8 +45,8 @@ def collectives_inside(module: Module, instruction: Instruction) -> tuple[Instru
     return tuple(line for line in lines if base(line.opcode) in (*OPCODES, *PEERS))
 
 
-def operands(lines: Sequence[Instruction]) -> dict[str, list[str]]:
-    """The operands of each instruction that belong to the same computation."""
+def predecessors(lines: Sequence[Instruction]) -> dict[str, list[str]]:
+    """The instructions of the same computation that each instruction reads or waits for."""
     names = {line.name for line in lines}
     return {line.name: [name for name in OPERAND.findall(line.rest) if name in names] for line in lines}
 
@@ -58,7 +56,7 @@ def spans(module: Module, lines: Sequence[Instruction]) -> dict[str, Span]:
     at = {line.name: index for index, line in enumerate(lines)}
     held = {line.name: (line, collectives_inside(module, line), instructions_inside(module, line)) for line in lines}
     moves = {name: collectives for name, (_, collectives, _) in held.items() if collectives}
-    used = operands(lines)
+    used = predecessors(lines)
     begun = {name for name, (line, _, within) in held.items() if name in moves and _begins(line, within)}
     ended = {name for name, (line, _, within) in held.items() if _ends(line, within)}
     carried = {

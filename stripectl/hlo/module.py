@@ -25,6 +25,7 @@ TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 CALLED = re.compile(r"(?:calls|to_apply|true_computation|false_computation|body)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+OPERAND = re.compile(r"%([\w.\-]+)")
 CONSTANT = re.compile(r"constant\((\d+)\)")
 CHAINED = 'chain_id="'
 CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
@@ -63,6 +64,16 @@ class Instruction(NamedTuple):
         for branches in BRANCHES.findall(self.rest):
             names += [name.strip().lstrip("%") for name in branches.split(",")]
         return names
+
+    @property
+    def operands(self) -> list[str]:
+        """The names of its operands, in order, without instructions that it only waits for."""
+        depth, end = 1, 0
+        for end, letter in enumerate(self.rest):  # noqa: B007
+            depth += (letter == "(") - (letter == ")")
+            if not depth:
+                break
+        return OPERAND.findall(self.rest[:end])
 
     @property
     def hop(self) -> KernelHop | None:

@@ -18,7 +18,7 @@ from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.measure.prior import work_of
 from stripectl.results.case import Case
-from stripectl.results.cost_source import CostOrigin, CostSource, TimedHere
+from stripectl.results.cost_source import CostOrigin, CostSource, Timings
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import record_json
 from stripectl.results.tile_cost import TileCost
@@ -88,7 +88,7 @@ class TimedTiles:
         """Use earlier timings instead of timing again."""
         for m in done:
             plan = m.plan
-            for passes, seconds in ((m.cost_source and m.cost_source.timed.coarse) or {}).items():
+            for passes, seconds in ((m.cost_source and m.cost_source.timings.coarse) or {}).items():
                 if not (known := self.known(m.workload, plan.kernel, plan.tiles[passes], passes)):
                     known += seconds
 
@@ -150,8 +150,8 @@ class BlockSampler:
         if not self.runs[index]:
             return None
         latency, rate = hop or (0.0, float("inf"))
-        timed = TimedHere(tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found)
-        source = CostSource(source=CostOrigin.ONE_BLOCK, timed=timed)
+        timings = Timings(tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found)
+        source = CostSource(source=CostOrigin.ONE_BLOCK, timings=timings)
         overlaps = self.place.target.hardware.overlaps
         machine = CostModel(costs["forward"], costs["backward"], source, latency, rate, overlaps)
         seconds = simulate(case.workload, plan, machine).seconds

@@ -7,8 +7,8 @@ from stripectl.core.layer_groups import LayerGroup
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
+from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.timed_tiles import BlockShape, timed_cost_model
-from stripectl.costs.strongest import cost_model
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
@@ -25,11 +25,11 @@ def plan_costs(group: LayerGroup, place: LocalTarget, timings: MachineTimings) -
     _, workload, plan = group
     hardware = place.target.hardware
     if place.is_timed:
-        return cost_model(hardware, workload, plan, timed=partial(timed_here, place, timings))
+        return cost_model(hardware, workload, plan, timings=partial(local_cost_model, place, timings))
     return cost_model(hardware, workload, plan, place_mesh(place.target, plan.mesh or ()))
 
 
-def timed_here(
+def local_cost_model(
     place: LocalTarget, timings: MachineTimings, hardware: Hardware, workload: Workload, plan: Plan
 ) -> CostModel:
     """The machine as it is timed here, on blocks of the plan's tiles.

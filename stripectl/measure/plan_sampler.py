@@ -10,7 +10,7 @@ from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding
 from stripectl.measure.prior import work_of
 from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
 from stripectl.results.case import Case
-from stripectl.results.cost_source import CostOrigin, CostSource, TimedHere
+from stripectl.results.cost_source import CostOrigin, CostSource, Timings
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import Disturbances
 from stripectl.util.progress import Say
@@ -120,11 +120,11 @@ class PlanSampler:
             known = done.get(case.measurement.identity)
             if not known or known.status != "ok":
                 continue
-            shorts_s = known.cost_source.timed.shorts_s if known.cost_source else ()
+            shorts_s = known.cost_source.timings.shorts_s if known.cost_source else ()
             if shorts_s or known.samples_s:
                 self.known_s[index], self.known_whole_s[index] = list(shorts_s), list(known.samples_s)
                 # The limit of a race is device time: a resumed race must know all that was spent.
-                case.warmup_s = (known.cost_source.timed.warmup_s if known.cost_source else None) or 0.0
+                case.warmup_s = (known.cost_source.timings.warmup_s if known.cost_source else None) or 0.0
                 case.watch = Disturbances.before(known)
                 case.measurement = replace(known, method="measured", samples_s=(), median_s=None, ci95_s=None)
 
@@ -135,7 +135,7 @@ class PlanSampler:
         cut, times = cut_to_a_group(case.measurement)
         short = CostSource(
             source=CostOrigin.SHORT_RUN,
-            timed=TimedHere(
+            timings=Timings(
                 shorts_s=tuple(shorts_s), warmup_s=case.warmup_s or None, heads=cut.workload.heads, times=times
             ),
         )

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from stripectl.core.scopes import MOVED
-from stripectl.hlo.async_ops import CONTAINERS, MATMULS, Span, base, instructions_inside, operands, spans
+from stripectl.hlo.async_ops import CONTAINERS, MATMULS, Span, base, instructions_inside, predecessors, spans
 from stripectl.hlo.module import INSTRUCTION, Instruction, Module, sent_bytes_of
 from stripectl.hlo.replica_groups import axis_of, groups_of
 from stripectl.hlo.schedule import pass_of, works
@@ -102,7 +102,7 @@ class ProfiledProgram:
 
     def _computation(self, computation: str, lines: Sequence[Instruction]) -> dict[str, Role]:
         """The roles of one computation's instructions."""
-        here, used = spans(self.module, lines), operands(lines)
+        here, used = spans(self.module, lines), predecessors(lines)
         dones = {span.end: start for start, span in here.items() if span.end}
         depths: dict[tuple[str, str], dict[str, int]] = {}
 

@@ -170,7 +170,7 @@ class LinkCosts(Sparse):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedHere(Sparse):
+class Timings(Sparse):
     """The timings of this machine: the tile of each pass; for a search's probe, the block and its samples by pass
     (`coarse`), or the samples of short runs of some heads, which count several `times`, and the warm-up run before full
     runs."""
@@ -198,7 +198,7 @@ class FewLayers(Sparse):
 @dataclass(frozen=True, kw_only=True)
 class CostSource(Sparse):
     """The source of a time: the origin of tile costs, the costs of a tile and a hop, and what is not modelled. Each
-    origin has a record of its own, whose fields stand in the JSON of the source.
+    origin has a record of its own, whose fields are written into the JSON of the source.
 
     `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
     per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
@@ -207,8 +207,8 @@ class CostSource(Sparse):
 
     source: CostOrigin
     predicted: bool = False
-    tabled: Annotated[TableSource, INLINE] = field(default_factory=TableSource)
-    timed: Annotated[TimedHere, INLINE] = field(default_factory=TimedHere)
+    entry: Annotated[TableSource, INLINE] = field(default_factory=TableSource)
+    timings: Annotated[Timings, INLINE] = field(default_factory=Timings)
     forward: TileCost | None = None
     backward: TileCost | None = None
     backward_costs: TableSource | None = None

@@ -31,7 +31,7 @@ Record = TypeVar("Record")
 Amount = Annotated[float, "zero or more"]
 Count = Annotated[int, "zero or more"]
 Error = Annotated[float, "may be infinite or no number"]
-INLINE = "its fields stand in the JSON of the record that has it"
+INLINE = "its fields are written into the JSON of the record that has it"
 
 
 class Sparse:
@@ -114,7 +114,7 @@ def converter(says_where: bool = False) -> "Converter":
 
 
 def inline_fields(kind: type[Any]) -> frozenset[str]:
-    """The fields of a record that are records whose fields stand in its JSON."""
+    """The fields of a record that are records whose fields are written into its JSON."""
     return frozenset(each.name for each in fields(kind) if INLINE in getattr(each.type, "__metadata__", ()))
 
 

@@ -64,8 +64,8 @@ class TileCost(Sparse):
         return replace(self, call_s=self.call_s * times) if self.call_grows else self
 
     def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
-        """Seconds of a call with these tiles for `heads` heads, which are a part of a shard's heads. Columns count with
-        rows (`entries.on_device`)."""
+        """Seconds of a call with these tiles for `heads` heads, which are a part of a shard's heads. A cost
+        on a device has its columns in `row_s`."""
         if self.processors:
             return tiles.calls * self.call_s + tiles.busiest * self.whole_s
         whole_s, dead_s = self.whole_s, self.dead_s

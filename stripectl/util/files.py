@@ -3,6 +3,7 @@
 `profiles/` and `templates/` are inside the package in a wheel and next to it in a checkout.
 """
 
+import csv
 import difflib
 import functools
 import importlib.util
@@ -35,6 +36,12 @@ def data_folder(name: str) -> Path:
     """The folder `profiles` or `templates`, installed or in a checkout."""
     inside = PACKAGE / name
     return inside if inside.is_dir() else PACKAGE.parent / name
+
+
+def table_rows(name: str) -> list[dict[str, str]]:
+    """The rows of a table of figures in `profiles`, such as `published/attention`, without its comments."""
+    text = (data_folder("profiles") / f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in text if not line.startswith("#")))
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:

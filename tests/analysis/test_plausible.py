@@ -17,8 +17,8 @@ from stripectl.core.plan import STATES, parse_plan, read_plan
 from stripectl.core.recurrence import recurrences
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
+from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.table import nearest_entries
-from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.results.case import Case

@@ -15,8 +15,8 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.cost_model import DISAGREEMENT
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.table import read_transfer
-from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.case import Case

@@ -87,7 +87,7 @@ def questions() -> list[Question]:
 
 def is_far(m: Measurement) -> bool:
     """Whether the table does not tell the cost of a tile."""
-    costs = (m.cost_source.tabled, m.cost_source.backward_costs) if m.cost_source else ()
+    costs = (m.cost_source.entry, m.cost_source.backward_costs) if m.cost_source else ()
     return any(each is not None and each.is_far for each in costs)
 
 

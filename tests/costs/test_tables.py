@@ -11,10 +11,10 @@ from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs.shape import Heads, TileShape, shapes_of
+from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.entries import effective_clock_hz, on_device
 from stripectl.costs.sources.small_programs import canonical_program, entries_of
 from stripectl.costs.sources.table import PASSES, CostTable, cost_near, nearest_entries, table_of
-from stripectl.costs.strongest import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target

@@ -6,7 +6,7 @@ import pytest
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.strongest import cost_model
+from stripectl.costs.source_order import cost_model
 from stripectl.costs.waves import busiest_processor, makespan, transposed
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target

@@ -16,7 +16,7 @@ from stripectl.core.mesh import AXES, parse_mesh
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.strongest import cost_model
+from stripectl.costs.source_order import cost_model
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names

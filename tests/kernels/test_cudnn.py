@@ -290,7 +290,7 @@ def test_a_gpu_compiler_compiles_it_and_its_tiles_are_the_tables(
     assert any(each.beside_tiles for each in found.compiled_program.collectives)
     known = found.cost_source
     assert known and known.source == "published"
-    assert known.tabled.table == f"profiles/kernels/{target.partition(':')[0]}.yaml"
+    assert known.entry.table == f"profiles/kernels/{target.partition(':')[0]}.yaml"
     assert known.memory_left_out == "the workspace of cudnn's library"
     rate = place.target.hardware.figures["matmul_flops_per_s_bfloat16"]
     assert found.median_s and found.median_s > work.flops / 8 / rate

@@ -264,7 +264,7 @@ def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[t
     assert "measured_tile" in sources
     prepared = [given["key"] for do, given in asked if do == "prepare_block"]
     assert len(prepared) == len(set(prepared)) == 2
-    assert all(m.cost_source and m.cost_source.timed.coarse for m in found.values())
+    assert all(m.cost_source and m.cost_source.timings.coarse for m in found.values())
 
 
 @two_cores
@@ -291,7 +291,7 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
     assert not list(Path("cache").rglob("*.json"))
     asked.clear()
     assert run(*call, "--resume") == 0
-    first, second = (m.cost_source.timed.coarse["forward"] for m in Run.load(Path("run")).measurements)  # type: ignore
+    first, second = (m.cost_source.timings.coarse["forward"] for m in Run.load(Path("run")).measurements)  # type: ignore
     samples_s = kept[0]["cost_source"]["coarse"]["forward"]
     assert list(first[: len(samples_s)]) == samples_s and second
     taken = sum(do == "sample_block" for do, _ in asked)

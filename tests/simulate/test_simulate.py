@@ -118,7 +118,7 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
     }
     made = timed_cost_model(times, tiles, 1, "xla", None, Hardware.load("v5p"))
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
-    assert (made.cost_source.timed.tile, made.cost_source.timed.backward_tile) == ("512x512", "256x1024")
+    assert (made.cost_source.timings.tile, made.cost_source.timings.backward_tile) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})
     found = simulate(work, parse_plan("ring/striped/xla@ring=8,tile=16,backward=4"), machine())
     counted = {passes: sum(r.tiles.computed.sum() for r in found.rounds if r.passes == passes) for passes in tiles}

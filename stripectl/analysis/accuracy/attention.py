@@ -9,7 +9,6 @@ multiplies the output by its gradient, adds partial sums of dQ and rounds dK and
 not included; on a GPU the time of such a plan is shown apart.
 """
 
-import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,16 +22,16 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
 from stripectl.costs.shape import TileShape
+from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.costs.sources.entries import on_device
 from stripectl.costs.sources.table import table_of
-from stripectl.costs.strongest import cost_model
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums, lists_live_tiles
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.simulation import simulate
-from stripectl.util.files import data_folder, profile_names
+from stripectl.util.files import profile_names, table_rows
 
 KERNELS = {  # measured: ours
     "cudnn": "cudnn",
@@ -117,8 +116,7 @@ class Prediction(NamedTuple):
 
 @cache
 def attention_rows() -> tuple[PublishedTime, ...]:
-    text = (data_folder("profiles") / "published" / "attention.csv").read_text().splitlines()
-    return tuple(_row(each) for each in csv.DictReader(text))
+    return tuple(map(_row, table_rows("published/attention")))
 
 
 def _row(columns: dict[str, str]) -> PublishedTime:
@@ -145,9 +143,7 @@ def _row(columns: dict[str, str]) -> PublishedTime:
 def distilled_rows() -> tuple[PublishedTime, ...]:
     """Calls that give a GPU enough work, at the rates of the file: one sequence, and as many heads as its rows of
     queries hold."""
-    text = (data_folder("profiles") / "distilled" / "attention.csv").read_text().splitlines()
-    lines = csv.DictReader(line for line in text if not line.startswith("#"))
-    return tuple(row for line in lines for row in _distilled(line))
+    return tuple(row for line in table_rows("distilled/attention") for row in _distilled(line))
 
 
 def _distilled(line: dict[str, str]) -> Iterator[PublishedTime]:

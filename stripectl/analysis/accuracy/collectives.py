@@ -5,14 +5,13 @@
 devices sends to the next.
 """
 
-import csv
 from functools import cache
 from typing import NamedTuple
 
 from stripectl.analysis.accuracy.ratio_error import RatioError, ratio_error
 from stripectl.costs.node_collectives import node_collectives
 from stripectl.hardware.profile import Hardware
-from stripectl.util.files import data_folder
+from stripectl.util.files import table_rows
 from stripectl.util.units import nbytes as bytes_text
 
 HOP = "hop"
@@ -42,9 +41,8 @@ class CollectiveGroup(NamedTuple):
 @cache
 def published_collectives() -> tuple[PublishedCollective, ...]:
     """Every published time."""
-    text = (data_folder("profiles") / "published" / "collectives.csv").read_text().splitlines()
     found: list[PublishedCollective] = []
-    for row in csv.DictReader(text):
+    for row in table_rows("published/collectives"):
         what = row["hardware"], row["operation"], int(row["devices"]), int(row["bytes"])
         found.append(PublishedCollective(row["source"], *what, float(row["us"]) * 1e-6, predicted_collective_s(*what)))
     return tuple(found)

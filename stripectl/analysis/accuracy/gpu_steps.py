@@ -4,19 +4,18 @@
 BurstEngine gives FLOP/s of a causal mask with both passes, 3.5 times the forward pass; the file has seconds.
 """
 
-import csv
 from functools import cache
 from typing import NamedTuple
 
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.costs.strongest import cost_model
+from stripectl.costs.source_order import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.training_step import simulated_step_model
-from stripectl.util.files import data_folder
+from stripectl.util.files import table_rows
 
 HEADS_OF = " heads of "  # of a row that is attention alone
 
@@ -40,9 +39,8 @@ class GpuStepTime(NamedTuple):
 @cache
 def gpu_step_times() -> tuple[GpuStepTime, ...]:
     """Every published time."""
-    text = (data_folder("profiles") / "published" / "gpu_steps.csv").read_text().splitlines()
     found: list[GpuStepTime] = []
-    for row in csv.DictReader(text):
+    for row in table_rows("published/gpu_steps"):
         what = row["target"], row["computes"], int(row["seq_len"]), row["plan"]
         found.append(GpuStepTime(row["source"], *what, float(row["seconds"]), gpu_step_s(*what)))
     return tuple(found)

@@ -22,7 +22,6 @@ can. The rows chose between these versions: with hidden hops the pairs have the 
 of 0.92 of its measured time at 64k.
 """
 
-import csv
 import itertools
 import json
 import math
@@ -34,13 +33,13 @@ from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import make_mesh
 from stripectl.core.plan import Plan
-from stripectl.costs.strongest import cost_model
+from stripectl.costs.source_order import cost_model
 from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
 from stripectl.simulate.step_work import StepTransfer
 from stripectl.simulate.training_step import simulated_step_model
-from stripectl.util.files import data_folder
+from stripectl.util.files import data_folder, table_rows
 
 TARGET, MODEL, KERNEL, LAYOUT = "v5p:4x4x4", "llama3-8b", "splash", "contiguous"
 TILE, REMAT = Tile(512, 512), "full"  # as measured
@@ -88,9 +87,8 @@ def mesh_times() -> tuple[MeshTime, ...]:
 
 def published_plans() -> dict[Plan, dict[int, float]]:
     """Measured seconds of a step, by plan and tokens."""
-    text = (data_folder("profiles") / "published" / "maxtext.csv").read_text().splitlines()
     found: dict[Plan, dict[int, float]] = {}
-    for row in csv.DictReader(line for line in text if not line.startswith("#")):
+    for row in table_rows("published/maxtext"):
         mesh = make_mesh({axis: int(row[axis]) for axis in ("ring", "ulysses")})
         lengths = (name for name in row if name.endswith("k"))
         times = {int(name.strip("sk")) * 1024: float(row[name]) for name in lengths}

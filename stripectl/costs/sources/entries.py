@@ -51,7 +51,7 @@ def entry_cost_model(hardware: Hardware, workload: Workload, plan: Plan, known: 
         sources["block_wait_s"] = hardware.sources["block_wait_s"]
     source = CostSource(
         source=forward.origin,
-        tabled=forward.table,
+        entry=forward.table,
         backward_costs=backward.table if backward and backward.table != forward.table else None,
         rates=Rates(clock_hz=clock_hz),
         sources=sources,

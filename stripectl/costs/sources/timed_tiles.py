@@ -18,7 +18,7 @@ from stripectl.core.mask_tiles import TileCount
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
 from stripectl.hardware.profile import Hardware
-from stripectl.results.cost_source import CostOrigin, CostSource, HopCost, LinkCosts, TimedHere
+from stripectl.results.cost_source import CostOrigin, CostSource, HopCost, LinkCosts, Timings
 from stripectl.results.records import Sparse
 from stripectl.results.tile_cost import HeldOutBlock, TileCost
 
@@ -143,7 +143,7 @@ def timed_cost_model(
     own = tiles.get("backward", tiles["forward"])
     source = CostSource(
         source=CostOrigin.MEASURED_TILE,
-        timed=TimedHere(tile=str(tiles["forward"]), backward_tile=str(own) if own != tiles["forward"] else None),
+        timings=Timings(tile=str(tiles["forward"]), backward_tile=str(own) if own != tiles["forward"] else None),
         forward=costs.get("forward"),
         backward=costs.get("backward"),
         links=LinkCosts(hop=HopCost(latency_s=latency_s, bytes_per_s_one_way=rate) if hop else None),

@@ -112,8 +112,8 @@ class TimeTiles:
         (found,) = finals(self.simulated.run([case]))
         if not found.cost_source or not coarse.cost_source:
             return found
-        timed = replace(found.cost_source.timed, coarse=coarse.cost_source.timed.coarse)
-        return replace(found, cost_source=replace(found.cost_source, timed=timed))
+        timings = replace(found.cost_source.timings, coarse=coarse.cost_source.timings.coarse)
+        return replace(found, cost_source=replace(found.cost_source, timings=timings))
 
 
 @dataclass

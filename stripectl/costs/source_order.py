@@ -31,9 +31,9 @@ def cost_model(
     plan: Plan,
     placement: MeshPlacement | None = None,
     *,
-    timed: Source | None = None,
-    compiled: Source | None = None,
-    estimated: Source | None = None,
+    timings: Source | None = None,
+    small_programs: Source | None = None,
+    own_program: Source | None = None,
 ) -> CostModel:
     """The cost model of a plan of equal layers that names its tiles; links are the datasheet's, by the placement of
     the plan's mesh, unless they were timed.
@@ -41,8 +41,8 @@ def cost_model(
     Raises:
         BadInput: the profile lacks a figure that this needs.
     """
-    if timed and (machine := timed(hardware, workload, plan)):
+    if timings and (machine := timings(hardware, workload, plan)):
         return machine
-    sources = (exact_entries, compiled, nearest_entries, estimated, datasheet_costs)
+    sources = (exact_entries, small_programs, nearest_entries, own_program, datasheet_costs)
     known = (source(hardware, workload, plan) for source in sources if source)
     return with_links(hardware, next(filter(None, known)), placement)
