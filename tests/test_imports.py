@@ -48,6 +48,25 @@ def test_jax_is_imported_only_where_devices_are_touched() -> None:
     assert kernels and {name.split(".")[1] for name in found - kernels} == MAY_IMPORT_JAX
 
 
+PATCHED = re.compile(r"""setattr\(\s*f?"(stripectl\.[\w.]+)\"""")
+
+
+def test_names_that_tests_replace_exist() -> None:
+    """Slow tests too, so that a module which moved is found at once."""
+    named = {name for path in Path(__file__).parent.rglob("*.py") for name in PATCHED.findall(path.read_text())}
+    assert named and not {name for name in named if not exists(name)}
+
+
+def exists(name: str) -> bool:
+    """Whether a module of the package binds the name at its top, or lies there itself."""
+    module = max((known for known in modules() if f"{name}.".startswith(f"{known}.")), key=len)
+    rest = name.removeprefix(module).strip(".")
+    bound = {node.id for node in ast.walk(modules()[module]) if isinstance(node, ast.Name)}
+    defined = {node.name for node in modules()[module].body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    imported = {known.split(".")[-1] for known in imports(modules()[module])}
+    return not rest or rest.split(".")[0] in bound | defined | imported
+
+
 PRIVATE = re.compile(r"(jax|tokamax)\._src|\blibrary\._[a-z]")
 
 

@@ -54,8 +54,8 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrations of seconds, not minutes."""
-    monkeypatch.setattr("stripectl.simulate.calibration.BLOCKS", (256, 512))
-    monkeypatch.setattr("stripectl.simulate.calibration.HELD_OUT", 384)
+    monkeypatch.setattr("stripectl.costs.sources.timed_tiles.BLOCKS", (256, 512))
+    monkeypatch.setattr("stripectl.costs.sources.timed_tiles.HELD_OUT", 384)
     monkeypatch.setattr("stripectl.measure.block_sampler.BLOCK_ROWS", 512)
 
 
