@@ -13,8 +13,8 @@ from stripectl.core.layout import Index, MaskBlock, Tile
 class TileCount(NamedTuple):
     """Tiles of a pair of shards by kind. Only dead tiles are not computed; `rows` counts the rows of tiles that are
     visited, each of which loads and stores the accumulators once. Where a kernel's thread blocks share the processors
-    of a GPU, `busiest` counts the tiles of the busiest processor, over all heads, and `calls` counts calls of the
-    kernel."""
+    of a GPU, `busiest` counts the tiles of the busiest processor, over all heads, with the starts of its thread
+    blocks as parts of tiles, and `calls` counts calls of the kernel."""
 
     whole: Index
     boundary: Index

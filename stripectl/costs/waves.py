@@ -1,6 +1,7 @@
 """Thread blocks of a GPU kernel on its processors: work is rounded up to waves.
 
 A thread block computes a block of queries (in the backward pass, of keys) of one head with all its keys, tile by tile.
+Before its first tile a block starts: it loads its queries and fills its pipeline, and in the end it stores its result.
 A processor that has finished takes the next block in the order in which the kernel starts them: the blocks of one head,
 then of the next. Eight heads of 256 queries therefore take as long as eight of 2,048 on a GPU of 132 processors.
 """
@@ -18,14 +19,14 @@ MAX_EXACT_BLOCKS = 64  # blocks per processor; beyond it, rounding up is less th
 
 
 def busiest_processor(
-    bands: Sequence[MaskBlock], block: Tile, heads: int, processors: int
+    bands: Sequence[MaskBlock], block: Tile, heads: int, processors: int, start: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tiles of the processor with the most, calls of the kernel) on each device for a pair of shards; each rectangle
-    with a live score is a call."""
-    tiles = calls = np.zeros(1, int)
+    with a live score is a call. The start of a block counts as `start` tiles."""
+    tiles, calls = np.zeros(1), np.zeros(1, int)
     for band in bands:
         blocks = blocks_of(band, block)
-        found = [makespan(tuple(each), heads, processors) for each in blocks.tolist()]
+        found = [makespan(tuple(each), heads, processors, start) for each in blocks.tolist()]
         tiles = tiles + np.array(found)
         calls = calls + (blocks.sum(-1) > 0)
     return tiles, calls
@@ -48,14 +49,15 @@ def transposed(band: MaskBlock) -> MaskBlock:
 
 
 @lru_cache(2**12)
-def makespan(blocks: tuple[int, ...], heads: int, processors: int) -> int:
-    """Tiles of the processor with the most, where each processor that has finished takes the next block."""
-    live = [each for each in blocks if each]
+def makespan(blocks: tuple[int, ...], heads: int, processors: int, start: float = 0.0) -> float:
+    """Tiles of the processor with the most, where each processor that has finished takes the next block; the start of a
+    block counts as `start` tiles."""
+    live = [each + start for each in blocks if each]
     if not live:
         return 0
     if len(live) * heads > MAX_EXACT_BLOCKS * processors:
-        return -(-sum(live) * heads // processors) + max(live) // 2
-    busy = [0] * processors
+        return sum(live) * heads / processors + max(live) / 2
+    busy = [0.0] * processors
     for _ in range(heads):
         for each in live:
             heapq.heapreplace(busy, busy[0] + each)

@@ -20,6 +20,7 @@ FIGURES = (
     "matmul_flops_per_s_bfloat16",
     "matmul_flops_per_s_float32",
     "achievable_flops_per_s_bfloat16",
+    "sustained_share_bfloat16",  # of its rate, that a GPU keeps when it computes without a pause
     "hbm_bytes",
     "hbm_bytes_per_s",
     "achievable_hbm_bytes_per_s",

@@ -27,8 +27,8 @@ class TileCost(Sparse):
     proportional to their rows: copies and merges.
 
     On a GPU whose `processors` share the thread blocks of a kernel, each of a `block` of queries, `whole_s` is the time
-    of a tile on one processor. Where tiles were timed, `blocks` names the blocks of scores that ran, and `held_out` the
-    block that shows the error of the fit.
+    of a tile on one processor and `start_s` the time of a block without its tiles. Where tiles were timed, `blocks`
+    names the blocks of scores that ran, and `held_out` the block that shows the error of the fit.
     """
 
     whole_s: float = 0.0
@@ -36,6 +36,7 @@ class TileCost(Sparse):
     dead_s: float = 0.0
     row_s: float = 0.0
     call_s: float = 0.0
+    start_s: float = 0.0
     column_s: float = 0.0
     masks_all: bool = False
     call_grows: bool = False
@@ -49,19 +50,25 @@ class TileCost(Sparse):
         return replace(self, **{name: how(getattr(self, name), getattr(other, name)) for name in SECONDS})
 
     def scaled(self, factor: float) -> "TileCost":
-        """The cost times a factor, without its calls, which do not depend on the size of a tile."""
-        return replace(self, **{name: factor * getattr(self, name) for name in SECONDS if name != "call_s"})
+        """The cost times a factor, without its calls and starts, which do not depend on the size of a tile."""
+        return replace(self, **{name: factor * getattr(self, name) for name in SECONDS if name not in LATENCIES})
 
     def with_part_sped_up(self, part: str) -> "TileCost":
         """The cost if a part of the machine were twice as fast: compute changes the tiles, memory the traffic of a
-        row's accumulators and all else that grows with the rows, latency the time of a call without its tiles."""
-        call_is = "memory" if self.call_grows else "latency"
-        parts = dict.fromkeys(SECONDS, "compute") | {"row_s": "memory", "column_s": "memory", "call_s": call_is}
+        row's accumulators and all else that grows with the rows, latency the time of a call or of a block without its
+        tiles."""
+        parts = dict.fromkeys(SECONDS, "compute") | dict.fromkeys(LATENCIES, "latency")
+        parts |= {"row_s": "memory", "column_s": "memory"} | ({"call_s": "memory"} if self.call_grows else {})
         return replace(self, **{name: getattr(self, name) / 2 for name, of in parts.items() if of == part})
 
     def scaled_to_length(self, times: float) -> "TileCost":
         """The cost on shards with `times` as many rows."""
         return replace(self, call_s=self.call_s * times) if self.call_grows else self
+
+    @property
+    def start_tiles(self) -> float:
+        """The start of a block, in tiles; all plans of a batch have the same."""
+        return float(np.max(self.start_s / self.whole_s)) if np.all(self.whole_s) else 0.0
 
     def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
         """Seconds of a call with these tiles for `heads` heads, which are a part of a shard's heads. A cost
@@ -77,3 +84,4 @@ class TileCost(Sparse):
 
 
 SECONDS = tuple(name for name in TileCost.__annotations__ if name.endswith("_s"))
+LATENCIES = ("call_s", "start_s")

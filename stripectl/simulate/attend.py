@@ -341,7 +341,8 @@ class SimulatedAttend:
         assert cost.block
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
         heads = q.shape[0] * q.shape[HEADS]
-        found = busiest_processors(self.sharding, part, *pair, passes == "backward", cost.block, heads, cost.processors)
+        waves = cost.block, heads, cost.processors, cost.start_tiles
+        found = busiest_processors(self.sharding, part, *pair, passes == "backward", *waves)
         return tiles._replace(busiest=found[0], calls=found[1])
 
     def _advance(

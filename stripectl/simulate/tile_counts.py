@@ -80,7 +80,9 @@ def busiest_processors(
     block: Tile,
     heads: int,
     processors: int,
+    start: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """`waves.busiest_processor` for pairs of shards."""
     bands = sharding.bands(np.array(me), np.array(src), part)
-    return busiest_processor([transposed(band) if backward else band for band in bands], block, heads, processors)
+    bands = [transposed(band) if backward else band for band in bands]
+    return busiest_processor(bands, block, heads, processors, start)

@@ -1,5 +1,7 @@
 """Thread blocks in waves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,3 +71,24 @@ def test_a_ring_of_gpus_takes_its_waves(layout: str) -> None:
     live = [each for each in forward if np.any(each.tiles.calls)]
     assert live and all(np.all(each.tiles.busiest[each.tiles.calls > 0] > 0) for each in live)
     assert found.seconds > work.flops / 8 / target.hardware.figures["matmul_flops_per_s_bfloat16"]
+
+
+def test_the_start_of_a_block_counts_like_tiles() -> None:
+    """Sixteen blocks on four processors: four starts each, and none of a dead block."""
+    assert makespan((2,) * 16, 1, 4, 0.5) == 4 * 2.5
+    assert makespan((2, 0) * 8, 1, 4, 0.5) == 2 * 2.5
+    assert makespan((2,) * 512, 64, 132, 0.5) == pytest.approx(2.5 * 512 * 64 / 132, rel=0.01)
+
+
+def test_a_short_window_takes_the_time_of_its_starts() -> None:
+    """A window of 128 keys has 3 tiles per block, and starts take as long (GB300, cudnn-frontend gpt_oss)."""
+    seconds = {}
+    for mask in ("sliding:128", "sliding:1024"):
+        work = Workload(seq_len=2**14, heads=128, kv_heads=128, head_dim=64, batch=2, mask=mask)
+        plan = parse_plan("memory_efficient/contiguous/cudnn@tile=128x128")
+        model = cost_model(parse_target("gb300:1").hardware, work, plan)
+        free = replace(model, forward=replace(model.forward, start_s=0.0))
+        (call,), (without,) = (simulate(work, plan, each).rounds for each in (model, free))
+        seconds[mask] = [float((each.end_s - each.start_s).max()) for each in (call, without)]
+    assert seconds["sliding:128"][0] > 2.5 * seconds["sliding:128"][1]
+    assert seconds["sliding:1024"][0] < 1.7 * seconds["sliding:1024"][1]

@@ -2,11 +2,11 @@
 (`profiles/published/attention.csv`) and rates distilled from NVIDIA's measurements of other libraries
 (`profiles/distilled/attention.csv`).
 
-Each row is a call of a kernel. The prediction is the time of that kernel at the measured tile, plus what the measured
-call does in memory before and after its kernel. tokamax's flash attention is its splash attention between transposes
-of (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. The backward pass of its splash attention
-multiplies the output by its gradient, adds partial sums of dQ and rounds dK and dV. Copies of stripectl's own plans are
-not included; on a GPU the time of such a plan is shown apart.
+Each row is a call of a kernel, after a pause. The prediction is the time of that kernel at the measured tile, plus what
+the measured call does in memory before and after its kernel. tokamax's flash attention is its splash attention between
+transposes of (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. The backward pass of its splash
+attention multiplies the output by its gradient, adds partial sums of dQ and rounds dK and dV. Copies of stripectl's own
+plans are not included; on a GPU the time of such a plan is shown apart.
 """
 
 import math
@@ -26,6 +26,7 @@ from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.costs.sources.entries import on_device
 from stripectl.costs.sources.table import table_of
+from stripectl.costs.sustained import after_pause, sustained_share
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums, lists_live_tiles
 from stripectl.results.tile_cost import TileCost
@@ -174,7 +175,8 @@ def predicted_s(row: PublishedTime) -> float | None:
     else:
         return None
     timed = calls(row, cost)
-    return sum(call.end_s.max() - call.start_s.max() for call in timed) + copied_s(row, hardware)
+    seconds = sum(call.end_s.max() - call.start_s.max() for call in timed)
+    return after_pause(seconds, sustained_share(hardware, DTYPE)) + copied_s(row, hardware)
 
 
 def call_s(row: PublishedTime) -> float | None:
@@ -182,11 +184,12 @@ def call_s(row: PublishedTime) -> float | None:
     hardware = Hardware.load(row.hardware)
     if hardware.kind != "gpu":
         return None
-    machine = cost_model(hardware, row.workload, row.plan)
-    both = simulate(row.workload, row.plan, machine).seconds
-    if row.passes == "forward":
-        return both
-    return both - simulate(replace(row.workload, passes="forward"), row.plan, machine).seconds
+    figures = {name: value for name, value in hardware.figures.items() if not name.startswith("sustained")}
+    machine = cost_model(replace(hardware, figures=figures), row.workload, row.plan)
+    seconds = simulate(row.workload, row.plan, machine).seconds
+    if row.passes == "backward":
+        seconds -= simulate(replace(row.workload, passes="forward"), row.plan, machine).seconds
+    return after_pause(seconds, sustained_share(hardware, DTYPE))
 
 
 def calls(row: PublishedTime, cost: TileCost) -> list[KernelCall]:

@@ -14,6 +14,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
 from stripectl.costs.shape import TileShape, shapes_of
+from stripectl.costs.sustained import sustained
 from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import CostOrigin, CostSource, Rates, TableSource
 from stripectl.results.tile_cost import TileCost
@@ -37,7 +38,8 @@ class Entry(NamedTuple):
 def entry_cost_model(hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, Entry]) -> CostModel:
     """The machine with the entries of each pass, without links."""
     costs = {
-        passes: on_device(known[passes].cost, shape, hardware) for passes, shape in shapes_of(workload, plan).items()
+        passes: sustained(on_device(known[passes].cost, shape, hardware), hardware, workload.dtype)
+        for passes, shape in shapes_of(workload, plan).items()
     }
     forward, backward = known["forward"], known.get("backward")
     clock_hz, sources = None, dict[str, str]()
@@ -47,6 +49,8 @@ def entry_cost_model(hardware: Hardware, workload: Workload, plan: Plan, known: 
         reached = f"achievable_flops_per_s_{workload.dtype}"
         if clock_hz != published_hz:
             sources[reached] = hardware.sources[reached]
+    if (share := f"sustained_share_{workload.dtype}") in hardware.figures:
+        sources[share] = hardware.sources[share]
     if waits := any(step_wait_s(kernels[plan.kernel], passes, hardware) for passes in known):
         sources["block_wait_s"] = hardware.sources["block_wait_s"]
     source = CostSource(

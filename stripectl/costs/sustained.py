@@ -1,0 +1,29 @@
+"""The rate that a GPU sustains: after some milliseconds of work without a pause its power limit lowers its clock.
+
+Published times of single calls have a pause before each call, so the first milliseconds of a call run at the full rate,
+for which the tables have costs. Training steps and repeated plans have no pauses. The share of the rate that is left is
+a figure of the machine; one without it keeps its rate.
+"""
+
+from dataclasses import replace
+
+from stripectl.hardware.profile import Hardware
+from stripectl.results.tile_cost import TileCost
+
+FULL_RATE_S = 8e-3  # after a pause; of 5, 8, 12 and 16 ms it fits GB200 and GB300 best (benchmarks/gpu_tables.py)
+
+
+def sustained_share(hardware: Hardware, dtype: str) -> float:
+    """The share of its rate that a machine keeps without pauses."""
+    return hardware.figure(f"sustained_share_{dtype}") or 1.0
+
+
+def sustained(cost: TileCost, hardware: Hardware, dtype: str) -> TileCost:
+    """The cost of a tile without pauses."""
+    share = sustained_share(hardware, dtype)
+    return replace(cost, whole_s=cost.whole_s / share, boundary_s=cost.boundary_s / share)
+
+
+def after_pause(seconds: float, share: float) -> float:
+    """Seconds of a call after a pause, of its seconds at the full rate; the inverse for the inverse of a share."""
+    return min(seconds, FULL_RATE_S) + max(0.0, seconds - FULL_RATE_S) / share
