@@ -22,6 +22,7 @@ from kernel_tables import schedule_lines, schedule_of
 from scipy.optimize import nnls
 
 from stripectl.analysis.accuracy.attention import PublishedTime, attention_rows, calls
+from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.costs.sources.timed_tiles import CalibrationBlock, block_tile_count, fit_tiles
 from stripectl.hardware.profile import Hardware, named_by_device
@@ -112,7 +113,7 @@ def main() -> None:
     chosen = (row for row in attention_rows() if row.sets)
     for rows, groups in ((chosen, published), (measured_rows(), measured)):
         for row in rows:
-            if Hardware.load(row.hardware).kind == "gpu":
+            if Hardware.load(row.hardware).kind == "gpu" and not kernels[row.ours].table_only:
                 groups[row.hardware, row.ours, f"{row.head_dim}/{row.v_dim}", row.passes].append(row)
     fits: dict[str, dict[Shape, Fit]] = defaultdict(dict)
     for (name, *shape), rows in published.items():
