@@ -30,6 +30,7 @@ from kernel_tables import schedule_lines, schedule_of
 from scipy.optimize import nnls
 
 from stripectl.analysis.accuracy.attention import DTYPE, PublishedTime, attention_rows, calls
+from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.costs.sources.timed_tiles import CalibrationBlock, block_tile_count, fit_tiles
 from stripectl.costs.sustained import after_pause, sustained_share
@@ -152,7 +153,7 @@ def published() -> dict[str, dict[Shape, list[PublishedTime]]]:
     """The rows of each GPU that set its constants."""
     groups: dict[str, dict[Shape, list[PublishedTime]]] = defaultdict(lambda: defaultdict(list))
     for row in attention_rows():
-        if row.sets and Hardware.load(row.hardware).kind == "gpu":
+        if row.sets and Hardware.load(row.hardware).kind == "gpu" and not kernels[row.ours].table_only:
             groups[row.hardware][row.ours, f"{row.head_dim}/{row.v_dim}", row.passes].append(row)
     return groups
 

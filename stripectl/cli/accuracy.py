@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ERROR = ("rows", "error", "ratio", "spread", "worst", "worst row")
 OWN = "attention on one device, predicted / measured (fitted: these rows set a constant, so they are no evidence)"
-OTHERS = "the same, for kernels of other libraries, predicted with the costs of cudnn"
+OTHERS = "the same, for FlashAttention-2 and versions that rows do not say, predicted with the costs of cudnn"
 
 
 @click.command("accuracy")

@@ -15,6 +15,7 @@ from stripectl.core.kernel_costs import KernelCosts
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount, count_tiles
 from stripectl.core.reason import Reason
+from stripectl.errors import BadInput
 from stripectl.util.catalogue import Catalogue
 
 LANES, SUBLANES = 128, 8  # of a TPU's vector registers
@@ -82,6 +83,7 @@ class Kernel:
         piece, the kernel pads the rows.
     counting_tile: for a library's kernel, which chooses its tiles itself: the tile in which its work is counted. A plan
         cannot name another tile.
+    table_only: only times of the kernel are known, and nothing here runs it: it can be simulated.
     makes_hops: the kernel sends the hops of a ring itself while it computes tiles: forward and backward take a
         `FusedHop` too, and return (their usual result, the arrays that the hop has brought).
     fallback: the kernel for cases that this kernel does not support, on the same hardware.
@@ -128,6 +130,7 @@ class Kernel:
     tile_multiple: int = 1
     min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS
     counting_tile: Tile | None = None
+    table_only: bool = False
     makes_hops: bool = False
     fallback: str = ""
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None
@@ -232,7 +235,13 @@ class Kernel:
         return None
 
     def load(self) -> ModuleType:
-        """The module that computes; imports JAX."""
+        """The module that computes; imports JAX.
+
+        Raises:
+            BadInput: nothing here runs the kernel.
+        """
+        if self.table_only:
+            raise BadInput(str(self.why_missing()))
         return importlib.import_module(f"{kernels.module(self.name)}.kernel")
 
 

@@ -3,7 +3,8 @@
 A thread block computes a block of queries (in the backward pass, of keys) of one head with all its keys, tile by tile.
 Before its first tile a block starts: it loads its queries and fills its pipeline, and in the end it stores its result.
 A processor that has finished takes the next block in the order in which the kernel starts them: the blocks of one head,
-then of the next. Eight heads of 256 queries therefore take as long as eight of 2,048 on a GPU of 132 processors.
+then of the next, or the longest of all heads first (FlashAttention-3, arXiv:2407.08608, `hopper/tile_scheduler.hpp`).
+Eight heads of 256 queries therefore take as long as eight of 2,048 on a GPU of 132 processors.
 """
 
 import heapq
@@ -14,19 +15,19 @@ import numpy as np
 
 from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import column_tiles, row_limits, row_tiles
+from stripectl.results.tile_cost import Waves
 
 MAX_EXACT_BLOCKS = 64  # blocks per processor; beyond it, rounding up is less than 1 %
+MAX_SHORT_BLOCKS = 8  # the same where the shortest blocks are last, of a causal mask
 
 
-def busiest_processor(
-    bands: Sequence[MaskBlock], block: Tile, heads: int, processors: int, start: float = 0.0
-) -> tuple[np.ndarray, np.ndarray]:
+def busiest_processor(bands: Sequence[MaskBlock], heads: int, waves: Waves) -> tuple[np.ndarray, np.ndarray]:
     """(tiles of the processor with the most, calls of the kernel) on each device for a pair of shards; each rectangle
-    with a live score is a call. The start of a block counts as `start` tiles."""
+    with a live score is a call. The start of a block counts as tiles."""
     tiles, calls = np.zeros(1), np.zeros(1, int)
     for band in bands:
-        blocks = blocks_of(band, block)
-        found = [makespan(tuple(each), heads, processors, start) for each in blocks.tolist()]
+        blocks = blocks_of(band, waves.block)
+        found = [makespan(tuple(each), heads, waves) for each in blocks.tolist()]
         tiles = tiles + np.array(found)
         calls = calls + (blocks.sum(-1) > 0)
     return tiles, calls
@@ -49,16 +50,21 @@ def transposed(band: MaskBlock) -> MaskBlock:
 
 
 @lru_cache(2**12)
-def makespan(blocks: tuple[int, ...], heads: int, processors: int, start: float = 0.0) -> float:
-    """Tiles of the processor with the most, where each processor that has finished takes the next block; the start of a
-    block counts as `start` tiles."""
-    live = [each + start for each in blocks if each]
+def makespan(blocks: tuple[int, ...], heads: int, waves: Waves) -> float:
+    """Tiles of the processor with the most, where each processor that has finished takes the next block: of one head
+    after the other, or of all heads the longest that is left."""
+    live = [each + waves.start_tiles for each in blocks if each]
     if not live:
         return 0
-    if len(live) * heads > MAX_EXACT_BLOCKS * processors:
-        return sum(live) * heads / processors + max(live) / 2
-    busy = [0.0] * processors
-    for _ in range(heads):
-        for each in live:
-            heapq.heapreplace(busy, busy[0] + each)
+    count, mean = len(live) * heads, -(-sum(live) * heads // waves.processors)
+    if min(live) == max(live):
+        return -(-count // waves.processors) * live[0]
+    if waves.longest_first and count > MAX_SHORT_BLOCKS * waves.processors:
+        return mean
+    if count > MAX_EXACT_BLOCKS * waves.processors:
+        return mean + max(live) // 2
+    order = np.sort(np.repeat(live, heads))[::-1].tolist() if waves.longest_first else live * heads
+    busy = [0.0] * waves.processors
+    for each in order:
+        heapq.heapreplace(busy, busy[0] + each)
     return max(busy)

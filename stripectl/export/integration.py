@@ -4,10 +4,12 @@ One file per integration, found by listing the folder `integrations`. An integra
 it cannot express a measurement's plan; a refusal ends in the nearest plan that the framework can run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, make_mesh
 from stripectl.core.plan import Plan
@@ -46,12 +48,22 @@ class Snippet(NamedTuple):
 @dataclass(frozen=True)
 class Integration:
     """A framework that can run plans. `why_unsupported` says why a job cannot be expressed, or None; `write` is called
-    only where it can be. `version` is the release whose sources were read; stripectl's own formats have none."""
+    only where it can be. `version` is the release whose sources were read; stripectl's own formats have none.
+    `table_only` are the kernels that are table only here and that the framework can run; None where it runs none."""
 
     title: str
     write: Callable[[Job, Measurement], Snippet]
     why_unsupported: Callable[[Job], str | None] = lambda job: None
     version: str = ""
+    table_only: Collection[str] | None = ()
+
+    def why_not(self, job: Job) -> str | None:
+        """Why it cannot express a job, or None: because of its kernel, or of its plan."""
+        kernel = kernels[job.plan.kernel] if job.plan.kernel else None
+        if kernel and kernel.table_only and self.table_only is not None and kernel.name not in self.table_only:
+            here = str(kernel.why_missing())
+            return f"{self.title} has no option for {kernel.name} that stripectl knows of." if self.version else here
+        return self.why_unsupported(job)
 
 
 integrations: Catalogue[Integration] = Catalogue("stripectl.export.integrations", "integration", "integration")
@@ -70,7 +82,7 @@ def _ours_first(item: tuple[str, Integration]) -> tuple[bool, str, str]:
 
 def _entry(each: Integration, job: Job, m: Measurement) -> Usage:
     """One integration's entry in `usage_of`."""
-    reason = each.why_unsupported(job)
+    reason = each.why_not(job)
     if reason is None:
         text, notes = each.write(job, m)
         return Usage(title=each.title, version=each.version, text=text, notes=tuple(notes))
@@ -81,18 +93,22 @@ def _entry(each: Integration, job: Job, m: Measurement) -> Usage:
 
 def nearest(each: Integration, job: Job) -> Plan | None:
     """The first plan on the same number of devices that the framework can run, its own scheme first."""
-    return next((plan for plan in _alternatives(job) if each.why_unsupported(job._replace(plan=plan)) is None), None)
+    return next((plan for plan in _alternatives(job) if each.why_not(job._replace(plan=plan)) is None), None)
 
 
 def _alternatives(job: Job) -> Iterator[Plan]:
-    """Plans that shard a sequence over the same number of devices and can compute the workload, without tiles."""
+    """Plans that shard a sequence over the same number of devices and can compute the workload, without tiles; with the
+    plan's kernel first and then, where it is table only, with the machine's."""
     plan = job.plan
     others = {axis: plan.size(axis) for axis in (*BATCH_AXES, *HEAD_AXES)}
     over = plan.sequence_devices // (plan.size("tensor") if schemes[plan.scheme].row_axes else 1)
-    for scheme in dict.fromkeys((plan.scheme, *NEAREST)):
+    machine, own = job.target.machine, [plan.kernel]
+    if machine and plan.kernel and kernels[plan.kernel].table_only:
+        own.append(machine.kernel)
+    for kernel, scheme in itertools.product(own, dict.fromkeys((plan.scheme, *NEAREST))):
         for layout in dict.fromkeys((plan.layout, *LAYOUTS)):
             for mesh in _meshes(scheme, plan, over):
-                near = Plan(scheme, layout, plan.kernel, make_mesh({**others, **mesh}))
+                near = Plan(scheme, layout, kernel, make_mesh({**others, **mesh}))
                 if near.mesh and can_compute(near, job):
                     yield near
 

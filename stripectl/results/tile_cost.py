@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,17 @@ class HeldOutBlock(Sparse):
     error: float
 
 
+class Waves(NamedTuple):
+    """How the thread blocks of a kernel, each of `block.block_q` queries, run on the processors of a GPU. The start and
+    the end of a block take as long as `start_tiles` tiles; with `longest_first` the longest blocks of all heads start
+    first."""
+
+    block: Tile
+    processors: int
+    start_tiles: float = 0
+    longest_first: bool = False
+
+
 @dataclass(frozen=True)
 class TileCost(Sparse):
     """Seconds per head for a tile of each kind, for visiting a row of tiles, and for a call; per key/value head for
@@ -27,8 +39,9 @@ class TileCost(Sparse):
     proportional to their rows: copies and merges.
 
     On a GPU whose `processors` share the thread blocks of a kernel, each of a `block` of queries, `whole_s` is the time
-    of a tile on one processor and `start_s` the time of a block without its tiles. Where tiles were timed, `blocks`
-    names the blocks of scores that ran, and `held_out` the block that shows the error of the fit.
+    of a tile on one processor, and `start_s` the time of a block without its tiles; `longest_first` as in `Waves`.
+    Where tiles were timed, `blocks` names the blocks of scores that ran, and `held_out` the block that shows the error
+    of the fit.
     """
 
     whole_s: float = 0.0
@@ -42,8 +55,16 @@ class TileCost(Sparse):
     call_grows: bool = False
     processors: int = 0
     block: Tile | None = None
+    longest_first: bool = False
     blocks: tuple[str, ...] = ()
     held_out: HeldOutBlock | None = None
+
+    @property
+    def waves(self) -> Waves:
+        """How blocks run on the GPU's processors, which the cost must have; equal for all plans of a batch."""
+        assert self.block
+        start = float(np.max(self.start_s / self.whole_s)) if np.all(self.whole_s) else 0.0
+        return Waves(self.block, self.processors, start, self.longest_first)
 
     def combined(self, other: "TileCost", how: Callable[[float, float], float]) -> "TileCost":
         """The cost whose seconds are `how` of both costs' seconds."""
@@ -64,11 +85,6 @@ class TileCost(Sparse):
     def scaled_to_length(self, times: float) -> "TileCost":
         """The cost on shards with `times` as many rows."""
         return replace(self, call_s=self.call_s * times) if self.call_grows else self
-
-    @property
-    def start_tiles(self) -> float:
-        """The start of a block, in tiles; all plans of a batch have the same."""
-        return float(np.max(self.start_s / self.whole_s)) if np.all(self.whole_s) else 0.0
 
     def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
         """Seconds of a call with these tiles for `heads` heads, which are a part of a shard's heads. A cost

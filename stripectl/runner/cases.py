@@ -128,8 +128,10 @@ def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int
 
 def why_not_installed(case: Case, method: MethodChoice, place: LocalTarget) -> Reason | None:
     """Why a kernel of the case is not installed here, where the method runs it, or None. A simulation runs kernels
-    where devices of its target are here, to time tiles; for `auto` another method is left."""
-    return why_missing(case.layers) if place.here or method in ("measured", "compiled") else None
+    where devices of its target are here, to time tiles, but none that is table only; for `auto` another method is
+    left."""
+    run = [each for each in case.layers if method != "simulated" or not kernels[each.plan.kernel].table_only]
+    return why_missing(run) if place.here or method in ("measured", "compiled") else None
 
 
 def why_scores_exceed_memory(case: Case, hardware: Hardware) -> Reason | None:

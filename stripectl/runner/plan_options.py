@@ -114,11 +114,12 @@ def asked_layouts(text: Several[str], scheme: Scheme, every_layout: bool = True)
 
 
 def asked_kernels(text: Several[str], scheme: Scheme) -> list[str]:
-    """A list of kernels; `all` are the kernels of the scheme's families."""
+    """A list of kernels; `all` are the kernels of the scheme's families that can run."""
     names = parse_names(text, "kernel", kernels.names())
     if ALL not in split_commas(text):
         return names
-    return [name for name in names if kernels[name].family in scheme.kernel_families]
+    able = (name for name in names if kernels[name].family in scheme.kernel_families)
+    return [name for name in able if not kernels[name].table_only]
 
 
 def softmax_layouts(plan: Plan, every_layout: bool) -> list[Plan]:

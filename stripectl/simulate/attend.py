@@ -338,11 +338,9 @@ class SimulatedAttend:
         self, passes: str, cost: TileCost, q: TimedArray, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]
     ) -> TileCount:
         """The tiles, with the tiles of a GPU's busiest processor."""
-        assert cost.block
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
         heads = q.shape[0] * q.shape[HEADS]
-        waves = cost.block, heads, cost.processors, cost.start_tiles
-        found = busiest_processors(self.sharding, part, *pair, passes == "backward", *waves)
+        found = busiest_processors(self.sharding, part, *pair, passes == "backward", heads, cost.waves)
         return tiles._replace(busiest=found[0], calls=found[1])
 
     def _advance(

@@ -12,6 +12,7 @@ from stripectl.core.layout import MaskBlock, Tile
 from stripectl.core.mask_tiles import TileCount, tile_ends
 from stripectl.core.sequence_sharding import SequenceSharding, document_lookup
 from stripectl.costs.waves import busiest_processor, transposed
+from stripectl.results.tile_cost import Waves
 
 MAX_SHARDS_AT_ONCE = 2**8  # shards whose pairs are counted all at once
 Count = Callable[[list[MaskBlock], Tile], TileCount]
@@ -77,12 +78,9 @@ def busiest_processors(
     me: tuple[int, ...],
     src: tuple[int, ...],
     backward: bool,
-    block: Tile,
     heads: int,
-    processors: int,
-    start: float,
+    waves: Waves,
 ) -> tuple[np.ndarray, np.ndarray]:
     """`waves.busiest_processor` for pairs of shards."""
     bands = sharding.bands(np.array(me), np.array(src), part)
-    bands = [transposed(band) if backward else band for band in bands]
-    return busiest_processor(bands, block, heads, processors, start)
+    return busiest_processor([transposed(band) if backward else band for band in bands], heads, waves)

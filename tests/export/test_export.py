@@ -176,3 +176,20 @@ def test_a_target_that_nobody_knows() -> None:
     given = usage_of(measurement_of("ring/zigzag@ring=8", workload=workload(), target="../../etc/passwd:8"))
     assert all(given[name].text is None for name in FRAMEWORKS)
     assert given["yaml"].text and given["python"].text
+
+
+def test_a_kernel_that_is_table_only_is_named_where_a_framework_has_it() -> None:
+    """Megatron has FlashAttention-3; others offer the machine's kernel, and stripectl's own program does not run it."""
+    plan, target = "ring/zigzag/fa3@ring=8", "h100:8"
+    megatron, python, maxtext, te = (
+        of(n, plan, target) for n in ("megatron", "python", "maxtext", "transformer_engine")
+    )
+    assert flags(megatron.text, "--")["attention-backend"] == "flash"
+    assert any("FlashAttention-3 on Hopper where it is installed" in note for note in megatron.notes)
+    assert python.text is None and "fa3 is table only" in python.notes[0]
+    for each in (maxtext, te):
+        assert each.text is None and each.notes[0] == f"{each.title} has no option for fa3 that stripectl knows of."
+        assert "ring/zigzag/cudnn@ring=8" in each.notes[1]
+    other = of("megatron", "ring/zigzag/trtllm@ring=8", target)
+    assert other.text is None and "cudnn" in other.notes[1]
+    assert "fa3" in of("yaml", plan, target).text

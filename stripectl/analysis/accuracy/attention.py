@@ -21,9 +21,10 @@ from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
-from stripectl.costs.shape import TileShape
+from stripectl.costs.shape import Heads, TileShape
 from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.datasheet import datasheet_costs
+from stripectl.costs.sources.distilled_attention import LIBRARIES, fitted_entry, library_of, line_calls
 from stripectl.costs.sources.entries import on_device
 from stripectl.costs.sources.table import table_of
 from stripectl.costs.sustained import after_pause, sustained_share
@@ -39,11 +40,12 @@ KERNELS = {  # measured: ours
     "tokamax_gpu": "tokamax_gpu",
     "tokamax flash": "tokamax",
     "tokamax splash": "tokamax",
+    **{name: name for name in LIBRARIES},
 }
 DISTILLED = "aiconfigurator-core 0.12.0, profiles/distilled/attention.csv"
 DTYPE = "bfloat16"  # of all published times
 MIN_TOKENS, MIN_HEADS, MIN_ROWS, MAX_HEAD = 2048, 8, 2**17, 256  # of a distilled call that is compared
-STAND_IN = "cudnn"  # for the kernels of other libraries, of which stripectl has no costs
+STAND_IN = "cudnn"  # for FlashAttention-2, of which stripectl has no costs
 
 
 class PublishedTime(NamedTuple):
@@ -148,28 +150,27 @@ def distilled_rows() -> tuple[PublishedTime, ...]:
 
 
 def _distilled(line: dict[str, str]) -> Iterator[PublishedTime]:
-    keys, values, window = int(line["head_dim"]), int(line["v_dim"]), int(line["window"])
-    if line["target"] not in profile_names("hardware") or keys > MAX_HEAD or line["mask"] == "chunks" or window:
+    heads, window = Heads(int(line["head_dim"]), int(line["v_dim"])), int(line["window"])
+    if line["target"] not in profile_names("hardware") or heads.keys > MAX_HEAD or window:
         return
-    for name, rate in line.items():
-        tokens = int(name.partition("_")[2]) if name.startswith("tflops_") else 0
-        heads = int(line["query_rows"]) // tokens if tokens else 0
-        if rate and tokens >= MIN_TOKENS and heads >= MIN_HEADS and int(line["query_rows"]) >= MIN_ROWS:
-            scores = tokens * (tokens + 1) // 2 if line["mask"] == "causal" else tokens**2
-            seconds = 2 * (keys + values) * heads * scores / (float(rate) * 1e12)
-            shape = 1, tokens, tokens, heads, heads, keys, values, line["mask"], "forward", None
-            yield PublishedTime(DISTILLED, line["target"], f"{line['kernel']} ({line['library']})", *shape, seconds)
+    library = line["library"]
+    sets = "tile" if library == library_of(line["target"], line["kernel"], heads) else ""
+    for call in line_calls(line):
+        if call.tokens >= MIN_TOKENS and call.heads >= MIN_HEADS and int(line["query_rows"]) >= MIN_ROWS:
+            of = DISTILLED, line["target"], f"{line['kernel']} ({library})"
+            sizes = 1, call.tokens, call.tokens, call.heads, call.heads, heads.keys, heads.values
+            yield PublishedTime(*of, *sizes, call.mask, "forward", None, call.seconds, sets)
 
 
 def predicted_s(row: PublishedTime) -> float | None:
-    """Seconds of a row by the table of its machine, or by the datasheet of a GPU without a table; None where the table
-    has no such kernel or pass."""
-    hardware = Hardware.load(row.hardware)
+    """Seconds of a row by the table of its machine, by the calls that tell the costs of its kernel, or by the datasheet
+    of a GPU without a table; None where the table has no such kernel or pass, or no calls tell its costs."""
+    hardware, table_only = Hardware.load(row.hardware), kernels[row.ours].table_only
     table, shape = table_of(hardware), TileShape.of(row.workload, row.plan, row.passes)
-    entry = table and table.entry(shape)
+    entry = fitted_entry(hardware, shape) if table_only else table and table.entry(shape)
     if entry:
         cost = on_device(entry.cost, shape, hardware)
-    elif table is None and hardware.kind == "gpu":
+    elif table is None and hardware.kind == "gpu" and not table_only:
         machine = datasheet_costs(hardware, row.workload, row.plan)
         cost = machine.forward if row.passes == "forward" else machine.backward
     else:

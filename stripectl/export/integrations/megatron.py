@@ -11,6 +11,7 @@ from stripectl.util.json import Json
 VERSION = "0.19.2"
 AXES = {"data", "fsdp", "ring", "ulysses", "tensor"}
 WINDOWED = ("all_gather", "a2a")
+BACKENDS = {"fa3": "flash"}  # `--attention-backend` for kernels that are table only here
 
 
 def communication(job: Job) -> str | None:
@@ -86,15 +87,23 @@ def write(job: Job, m: Measurement) -> Snippet:
     if plan.size("fsdp") > 1:
         found |= {"use-megatron-fsdp": "", "data-parallel-sharding-strategy": "optim_grads_params"}
         found |= {"num-distributed-optimizer-instances": plan.size("data")} if plan.size("data") > 1 else {}
+    if backend := BACKENDS.get(plan.kernel):
+        found["attention-backend"] = backend
     text = " \\\n".join(f"--{name} {value}".rstrip() for name, value in found.items())
     return Snippet(text + "\n", _notes(job, m, kind))
 
 
 def _notes(job: Job, m: Measurement, kind: str | None) -> list[str]:
+    flash = job.plan.kernel in BACKENDS
+    chooses = "FlashAttention" if flash else "cuDNN or FlashAttention"
     notes = [
-        f"Timed ({m.method}): {job.plan} on {job.target}. cuDNN or FlashAttention chooses its tiles.",
+        f"Timed ({m.method}): {job.plan} on {job.target}. {chooses} chooses its tiles.",
         "Append these arguments to your command. Before Blackwell, CUDA_DEVICE_MAX_CONNECTIONS must be 1.",
     ]
+    if flash:
+        notes.append(
+            "--attention-backend flash runs FlashAttention-3 on Hopper where it is installed, else FlashAttention-2."
+        )
     if kind and "a2a" in kind:
         notes.append(
             "Megatron gives two chunks of tokens to each context device and reorders them after the all-to-all."
@@ -106,4 +115,4 @@ def _notes(job: Job, m: Measurement, kind: str | None) -> list[str]:
     return notes
 
 
-integration = Integration("Megatron", write, why_unsupported, VERSION)
+integration = Integration("Megatron", write, why_unsupported, VERSION, table_only=BACKENDS)

@@ -69,4 +69,4 @@ def write(job: Job, m: Measurement) -> Snippet:
     return Snippet(as_yaml(m), ["Save it as plan.yaml; stripectl bench plan.yaml obtains this number again."])
 
 
-integration = Integration("YAML", write)
+integration = Integration("YAML", write, table_only=None)
