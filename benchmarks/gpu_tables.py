@@ -177,7 +177,8 @@ def main() -> None:
         hardware, found[name] = Hardware.load(name), {}
         for shape, rows in shapes.items():
             block, share = block_of(hardware, shape[-1]), sustained_share(hardware, DTYPE)
-            found[name][shape] = Fit(*fitted(rows, hardware, share)[0], block, f"{len(rows)} rows")
+            tile_s, call_s, start_s = fitted(rows, hardware, share)[0]
+            found[name][shape] = Fit(tile_s, call_s, start_s, block, f"{len(rows)} rows")
     for name, like in LIKE.items():
         own = found.setdefault(name, {})
         for wanted, other in like.items():

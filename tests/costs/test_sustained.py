@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.shape import Heads
 from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.table import table_of
 from stripectl.costs.sustained import FULL_RATE_S, after_pause, sustained_share
@@ -27,6 +29,6 @@ def test_a_plan_runs_without_pauses(name: str, share: float) -> None:
     model, table = cost_model(hardware, WORK, PLAN), table_of(hardware)
     assert sustained_share(hardware, "bfloat16") == share and sustained_share(hardware, "float32") == 1
     assert table
-    full = table.costs["cudnn", "bfloat16", "forward"][128, 128][PLAN.tile]
+    full = table.costs["cudnn", "bfloat16", "forward"][Heads(128, 128)][Tile(128, 128)]
     assert model.forward == replace(full, whole_s=full.whole_s / share, boundary_s=full.boundary_s / share)
     assert ("sustained_share_bfloat16" in (model.cost_source.sources or {})) == (share < 1)

@@ -29,7 +29,7 @@ from stripectl.costs.sources.interpolation import interpolated_cost, mean_of_hea
 from stripectl.costs.sources.small_programs import TileCycles, has_tile_costs, source_of
 from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import CostOrigin, TableSource
-from stripectl.results.tile_cost import LATENCIES, TileCost
+from stripectl.results.tile_cost import TileCost
 from stripectl.util.files import data_folder, load_yaml, profile_names
 
 FOLDER = "kernels"
@@ -187,8 +187,8 @@ def read_cost(content: Mapping[str, Any], hardware: Hardware, dtype: str) -> Til
     if "tile_s" not in content:
         return TileCycles(**content).cost(1e6 / clock_ratio(hardware))  # microseconds
     tile_s, cores = float(content["tile_s"]) * clock_ratio(hardware), int(hardware.compiler["core_count"])
-    latencies = {name: float(content.get(name, 0.0)) for name in LATENCIES}
-    return TileCost(tile_s, tile_s, **latencies, processors=cores, block=parse_tile(content["block"]))
+    call_s, start_s, block = float(content["call_s"]), float(content.get("start_s", 0.0)), parse_tile(content["block"])
+    return TileCost(tile_s, tile_s, call_s=call_s, start_s=start_s, processors=cores, block=block)
 
 
 def clock_ratio(hardware: Hardware) -> float:
