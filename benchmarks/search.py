@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from stripectl.analysis.ranking import rankings
 from stripectl.core.layout import Tile, layouts
-from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
@@ -25,13 +24,14 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.measure.local_target import LocalTarget, local_target
 from stripectl.measure.local_workers import LocalWorkers
 from stripectl.measure.machine_timings import MachineTimings
+from stripectl.models.model_files import load_model
 from stripectl.results.backend import finals
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import Simulated
 from stripectl.runner.cases import make_case
 from stripectl.runner.meshes import every_mesh
 
-MODEL = Model.load("llama3-8b")
+MODEL = load_model("llama3-8b")
 TILES = [Tile(*sides) for sides in itertools.product((256, 512, 1024, 2048, 4096), repeat=2)]
 STEPS = Workload(seq_len=2**19, batch=2, passes=STEP, model=MODEL.name, **MODEL.step_sizes)
 ATTENTION = STEPS.one_layer("forward-backward")
