@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.errors import BadInput
+from stripectl.models.model_files import load_model
 
 KEYS = {  # field -> the end of the keys that may give it
     "hidden": "hidden_size",
@@ -102,7 +103,7 @@ def read_all(folder: Path) -> tuple[Counter[str], list[str]]:
             continue  # of a quantisation
         keys = list(keys_of(content))
         try:
-            model = Model.load(str(path))
+            model = load_model(str(path))
             wrong = computed(model, keys)
             counts["computed with named replacements" if model.replaced else "computed whole"] += 1
         except BadInput as error:

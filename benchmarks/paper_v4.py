@@ -12,10 +12,11 @@ import statistics
 import sys
 
 from stripectl.compile.compiler import CompilerPool, compile_case
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import parse_target
+from stripectl.models.model_files import load_model
 from stripectl.results.case import Case
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.util.files import data_folder
@@ -42,7 +43,7 @@ def attention_s(compilers: CompilerPool, model: Model, layout: str, kernel: str,
 
 
 def main() -> None:
-    model = Model.load("1b")
+    model = load_model("1b")
     peak = TARGET.hardware.flops_per_s("bfloat16") or 1.0
     d = model.hidden
     dense = 8 * d * d + 4 * d * model.feed_forward + 2 * d * model.vocabulary / model.layers  # TMS, FLOPs a token

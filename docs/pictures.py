@@ -47,6 +47,7 @@ ROLES = {
     "hlo": "reads compiled programs: collectives, schedules, rewrites, bundles",
     "results": "measurements, the run that holds them, its file, its history",
     "hardware": "machines, targets, and where a mesh lies on their links",
+    "models": "models by name or by their file, one file per family of config.json",
     "schemes": "one file per published scheme",
     "layouts": "one file per layout",
     "kernels": "one folder per kernel",

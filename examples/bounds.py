@@ -7,7 +7,7 @@ python examples/bounds.py 7B A100    another model and machine
 import csv
 import sys
 
-from stripectl.core.bounds import theoretical_max_speedup
+from stripectl.analysis.striped_attention_paper import theoretical_max_speedup
 from stripectl.util.files import data_folder
 
 model, machine = sys.argv[1:3] if len(sys.argv) > 2 else ("1B", "TPUv4")

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 
 from stripectl.core.lengths import format_length, parse_lengths
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.execute.program import compiled_peak_bytes
 from stripectl.training.step import State, Training, adamw, make_training
 

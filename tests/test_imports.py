@@ -102,6 +102,7 @@ FOLDERS = (
     ("hlo",),
     ("results",),
     ("hardware",),
+    ("models",),
     ("schemes", "layouts", "kernels"),
     ("core",),
     ("statistics",),

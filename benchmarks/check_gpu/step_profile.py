@@ -16,12 +16,12 @@ from benchmarks.check_gpu.program_work import work_of
 from benchmarks.check_gpu.sizes import DTYPE, Sizes, hardware_here
 from benchmarks.check_gpu.step_split import StepSplit, split_step
 from benchmarks.check_gpu.step_table import operation_row, prediction, table
-from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload
 from stripectl.hlo.async_ops import CONTAINERS
 from stripectl.hlo.module import Module
 from stripectl.measure.session import Session
 from stripectl.measure.timing import seconds
+from stripectl.models.model_files import load_model
 from stripectl.profiling.calls import divided_by_calls
 from stripectl.profiling.capture import WITHOUT_GRAPHS
 from stripectl.profiling.device_steps import devices_that_ran, main_module
@@ -45,7 +45,7 @@ def found(sizes: Sizes, folder: Path) -> Iterator[dict[str, Any]]:
     work = Workload.from_json(predicted.pop("workload"))
     session, plan, gpu = Session(), predicted["plan"], jax.default_backend() == "gpu"
     session.prepare("step", work.to_json(), plan, 2, {}, verify=False)
-    shape = {"model": Model.load(sizes.model).name, "layers": LAYERS, "tokens": work.seq_len}
+    shape = {"model": load_model(sizes.model).name, "layers": LAYERS, "tokens": work.seq_len}
     yield {"times": shape | times(session, "step")}
     if gpu:
         session.prepare("without graphs", work.to_json(), plan, 2, WITHOUT_GRAPHS, verify=False)

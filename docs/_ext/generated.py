@@ -27,13 +27,13 @@ from sphinx.writers.html5 import HTML5Translator
 import stripectl
 from stripectl.cli.app import COMMANDS
 from stripectl.core.capabilities import capabilities
-from stripectl.core.model_config import Model
 from stripectl.core.plan import kernels, layouts, schemes
 from stripectl.core.reason import ReasonKind
 from stripectl.core.recurrence import recurrences
 from stripectl.export.integration import usage_of
 from stripectl.hardware.profile import Hardware, format_shape, hardware_names
 from stripectl.hardware.target import Target
+from stripectl.models.model_files import load_model
 from stripectl.results.cost_source import DESCRIPTIONS
 from stripectl.results.labels import workload_label
 from stripectl.results.run import Run
@@ -218,7 +218,7 @@ def hardware_figures(said: Explained) -> str:
 def model_table(said: Explained) -> str:
     rows = []
     for name in profile_names("models"):
-        model = Model.load(name)
+        model = load_model(name)
         sizes = (model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim, model.feed_forward)
         rows.append((f"`{name}`", getattr(model, "attention", "softmax"), *map(str, sizes), f"{model.vocabulary:,}"))
     columns = (

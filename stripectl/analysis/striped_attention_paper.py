@@ -9,10 +9,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from stripectl.core.bounds import theoretical_max_speedup
+from stripectl.core.bounds import layer_speedup, ring_work
+from stripectl.core.layout import MASKS, Tile, layouts
+from stripectl.core.model import Model
 from stripectl.core.workload import STEP
+from stripectl.errors import BadInput
+from stripectl.models.model_files import load_model
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import table_rows
 
@@ -37,6 +41,40 @@ class PublishedComparison(NamedTuple):
     def error(self) -> float | None:
         """The relative difference of this run's speed-up from the measured one."""
         return self.ours / self.published - 1 if self.published else None
+
+
+def theoretical_max_speedup(
+    *,
+    model: str | Model,
+    seq_len: int,
+    ring: int,
+    attention_cost: float = 1.0,
+    mlp: Literal["paper", "swiglu"] = "paper",
+) -> float:
+    """The paper's Theoretical Maximum Speedup (TMS) of striped over contiguous ring attention for a whole layer.
+
+    Args:
+        model: a profile's name, or a Model.
+        seq_len: tokens of the whole sequence.
+        ring: devices of the ring.
+        attention_cost: time of an attention FLOP divided by the time of a dense FLOP: 2 on A100 (TensorFloat-32 against
+            bfloat16), 1 on TPU.
+        mlp: "paper" counts two feed-forward matrices, as the paper does; "swiglu" counts three.
+
+    Raises:
+        BadInput: the model is unknown, or the sequence is shorter than the ring.
+    """
+    if ring < 1 or seq_len < ring or mlp not in ("paper", "swiglu"):
+        raise BadInput(
+            f"a ring of {ring} cannot hold {seq_len} tokens with mlp={mlp!r}: 1 <= ring <= seq_len, paper or swiglu."
+        )
+    sizes = model if isinstance(model, Model) else load_model(model)
+    paths = (
+        ring_work(layouts[name], ring, seq_len // ring, MASKS["causal"], Tile(seq_len, seq_len)).critical_pairs
+        for name in ("contiguous", "striped")
+    )
+    slow, fast = paths
+    return layer_speedup(sizes, seq_len, ring, (slow, fast), attention_cost, mlp)
 
 
 @cache

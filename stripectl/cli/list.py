@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from stripectl.core.model_config import Model
+    from stripectl.core.model import Model
     from stripectl.core.scheme import Scheme
     from stripectl.hardware.profile import Hardware
 
@@ -39,17 +39,17 @@ def command(kind: str | None) -> None:
 
 def listed_rows(kind: str) -> list[tuple[str, str]]:
     """(name, description) of everything of a kind; a plug-in that cannot be loaded has its reason as description."""
-    from stripectl.core.model_config import Model
     from stripectl.core.plan import kernels, layouts, schemes
     from stripectl.core.recurrence import recurrences
     from stripectl.hardware.profile import Hardware, hardware_names
+    from stripectl.models.model_files import load_model
     from stripectl.util.files import profile_names
 
     if kind == "hardware":
         return [(name, hardware_summary(Hardware.load(name)) + origin("hardware", name)) for name in hardware_names()]
     if kind == "models":
         names = profile_names("models")
-        return [(name, model_summary(Model.load(name)) + origin("models", name)) for name in names]
+        return [(name, model_summary(load_model(name)) + origin("models", name)) for name in names]
     if kind == "targets":
         return [(name, target_sizes(Hardware.load(name))) for name in hardware_names()]
     every = {"schemes": schemes, "layouts": layouts, "kernels": kernels, "recurrences": recurrences}

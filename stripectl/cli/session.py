@@ -72,13 +72,13 @@ def run_bench(
 
 def note_replaced_parts(names: Iterable[str | None]) -> None:
     """Print a line on stderr for each model with parts that stripectl does not compute."""
-    from stripectl.core.model_config import Model
     from stripectl.core.replacement import replacements_text
+    from stripectl.models.model_files import load_model
     from stripectl.util.files import one_line
 
     for name in dict.fromkeys(filter(None, names)):
         with contextlib.suppress(BadInput):  # of an older run, whose file no longer exists
-            if replaced := replacements_text(Model.load(name).replaced):
+            if replaced := replacements_text(load_model(name).replaced):
                 click.echo(
                     one_line(f"note: parts of {name} that are not computed (and their replacement): {replaced}"),
                     err=True,

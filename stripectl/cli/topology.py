@@ -10,7 +10,7 @@ from stripectl.cli import headings, options
 from stripectl.cli.paths import PATH
 
 if TYPE_CHECKING:
-    from stripectl.core.model_config import Model
+    from stripectl.core.model import Model
     from stripectl.hardware.placement import MeshPlacement
     from stripectl.hardware.profile import Hardware
     from stripectl.measure.local_target import LocalTarget
@@ -46,12 +46,12 @@ def command(mesh: str | None, model: str, measure: bool, save: Path, as_json: bo
     import json
 
     from stripectl.core.mesh import make_mesh, parse_mesh
-    from stripectl.core.model_config import Model
     from stripectl.hardware.placement import place_mesh
+    from stripectl.models.model_files import load_model
     from stripectl.reporters.terminal import topology
     from stripectl.runner.options import RequestOptions
 
-    asked, sizes, saved = RequestOptions.of(given), Model.load(model), save if measure else None
+    asked, sizes, saved = RequestOptions.of(given), load_model(model), save if measure else None
     axes = parse_mesh(mesh) if mesh else None
     place = find_target(asked, saved, quiet)
     wired = place_mesh(place.target, make_mesh({"ring": place.target.devices}) if axes is None else axes)

@@ -91,7 +91,7 @@ def with_resumed_workload(request: "Request", output: OutputOptions) -> "Request
 
 def with_newest_workload(request: "Request") -> "Request":
     """The request for the workload of the newest run's first measurement, in all passes of this run."""
-    from stripectl.core.model_config import STEP_FIELDS
+    from stripectl.core.model import STEP_FIELDS
     from stripectl.results.run import Run, newest_run
 
     try:

@@ -7,16 +7,14 @@ rounds of the most work that any device has, in query/key pairs or in tiles.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
-from stripectl.core.layout import MASKS, Layout, Tile, Window, layouts
+from stripectl.core.layout import Layout, Tile, Window, layouts
 from stripectl.core.mask_tiles import TileCount, count_pairs, count_tiles
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.sequence_sharding import SequenceSharding
 from stripectl.core.workload import Workload
-from stripectl.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -70,40 +68,6 @@ def layer_speedup(
     dense = 8 * d * d + 2 * matrices * d * model.feed_forward + 2 * d * model.vocabulary / model.layers
     slow, fast = (dense + cost * 4 * d * pairs / block for pairs in attention)
     return slow / fast
-
-
-def theoretical_max_speedup(
-    *,
-    model: str | Model,
-    seq_len: int,
-    ring: int,
-    attention_cost: float = 1.0,
-    mlp: Literal["paper", "swiglu"] = "paper",
-) -> float:
-    """The paper's Theoretical Maximum Speedup (TMS) of striped over contiguous ring attention for a whole layer.
-
-    Args:
-        model: a profile's name, or a Model.
-        seq_len: tokens of the whole sequence.
-        ring: devices of the ring.
-        attention_cost: time of an attention FLOP divided by the time of a dense FLOP: 2 on A100 (TensorFloat-32 against
-            bfloat16), 1 on TPU.
-        mlp: "paper" counts two feed-forward matrices, as the paper does; "swiglu" counts three.
-
-    Raises:
-        BadInput: the model is unknown, or the sequence is shorter than the ring.
-    """
-    if ring < 1 or seq_len < ring or mlp not in ("paper", "swiglu"):
-        raise BadInput(
-            f"a ring of {ring} cannot hold {seq_len} tokens with mlp={mlp!r}: 1 <= ring <= seq_len, paper or swiglu."
-        )
-    sizes = model if isinstance(model, Model) else Model.load(model)
-    paths = (
-        ring_work(layouts[name], ring, seq_len // ring, MASKS["causal"], Tile(seq_len, seq_len)).critical_pairs
-        for name in ("contiguous", "striped")
-    )
-    slow, fast = paths
-    return layer_speedup(sizes, seq_len, ring, (slow, fast), attention_cost, mlp)
 
 
 def formula_lengths(workload: Workload, shards: int, hbm_bytes: float) -> dict[str, int]:

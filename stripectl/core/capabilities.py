@@ -9,7 +9,7 @@ from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.method import METHODS
-from stripectl.core.model_config import MODEL_SIZES
+from stripectl.core.model import MODEL_SIZES
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import Scheme
 from stripectl.core.validation import why_unsupported

@@ -10,7 +10,7 @@ from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.layout import Layout, layouts
 from stripectl.core.layout_switch import BASE, why_no_switch
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.plan import DEFAULT_KERNELS, MAX_SHARDS, MAX_TILE_ROWS_COUNTED, STATES, Plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.scheme import Scheme, schemes

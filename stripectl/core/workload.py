@@ -24,7 +24,7 @@ from stripectl.core.linear_attention import (
     recurrence_of,
 )
 from stripectl.core.mask_tiles import count_pairs
-from stripectl.core.model_config import MODEL_SIZES, STEP_FIELDS, Model, max_size
+from stripectl.core.model import MODEL_SIZES, STEP_FIELDS, Model, max_size
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.replacement import checked_parameters
 from stripectl.errors import BadInput

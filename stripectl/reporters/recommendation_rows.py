@@ -1,7 +1,7 @@
 """A recommendation as rows of texts; every reporter shows the same."""
 
 from stripectl.core.lengths import format_length
-from stripectl.core.model_config import STEP_FIELDS
+from stripectl.core.model import STEP_FIELDS
 from stripectl.results.labels import METHOD_WORDS, workload_label
 from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import times, with_interval

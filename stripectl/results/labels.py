@@ -2,7 +2,7 @@
 
 from stripectl.core.lengths import format_length
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, FEATURES
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.workload import Workload
 from stripectl.results.case import flags_text
 from stripectl.results.measurement import Measurement

@@ -9,13 +9,14 @@ from typing import Any
 from stripectl.core.layout import MASKS, SLIDING, parse_mask
 from stripectl.core.lengths import format_length, parse_length, parse_lengths
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR
-from stripectl.core.model_config import STEP_FIELDS, Model
+from stripectl.core.model import STEP_FIELDS
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, PASSES, STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.sampler import SamplingOptions
+from stripectl.models.model_files import load_model
 from stripectl.runner.names import ALL, check_count, expand_grid, parse_duration, parse_names
 from stripectl.runner.options import (
     DEFAULT_BATCH,
@@ -86,7 +87,7 @@ def parse_trace(options: RequestOptions) -> Request:
 def parse_linear(options: RequestOptions) -> dict[str, str]:
     """The requested attention: from the options, else from the model, even where its heads are replaced, else from a
     scheme that supports only linear attention."""
-    model = Model.load(str(options.model)) if options.model else None
+    model = load_model(str(options.model)) if options.model else None
     named = [parse_plan(str(each)).scheme for each in several(options.plan)] + split_commas(options.scheme)
     linear = any(schemes[name].sends_states for name in named if name in schemes.names())
     values = options.attention, options.recurrence, options.decay, options.feature_map
@@ -117,7 +118,7 @@ def parse_heads(
     attention: str | None = None,
 ) -> HeadShape:
     """A model's heads, or the given heads; a model whose heads are replaced does not keep its name."""
-    named = Model.load(model or "1b")
+    named = load_model(model or "1b")
     if attention in ATTENTIONS and named.attention not in ATTENTIONS:
         named = named.of_kind(attention)  # one kind of a hybrid's layers
     if heads is kv_heads is head_dim is v_head_dim is key_heads is None:
@@ -186,7 +187,7 @@ def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict
             "cannot run a training step because --heads, --kv-heads or a head size replaces sizes of the model. Omit "
             "these options, or try --model FILE with the sizes."
         )
-    model = Model.load(shape.model)
+    model = load_model(shape.model)
     model = model.of_layers(layers) if layers else model
     return {name: getattr(model, name) for name in (*STEP_FIELDS, *own)}
 

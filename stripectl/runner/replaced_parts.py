@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import lru_cache
 
-from stripectl.core.model_config import Model
 from stripectl.core.replacement import OMITTED, Replacement
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
+from stripectl.models.model_files import load_model
 from stripectl.results.findings import Distortion
 
 
@@ -22,7 +22,7 @@ def replaced_parts(workload: Workload) -> tuple[Distortion, ...]:
 def replaced_parts_of(name: str) -> tuple[Replacement, ...]:
     """The replaced parts of a model; none where its file, which an older run names, no longer exists."""
     try:
-        return Model.load(name).replaced
+        return load_model(name).replaced
     except BadInput:
         return ()
 

@@ -10,7 +10,6 @@ from stripectl.core.bounds import layer_speedup, ring_work
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.mask_tiles import count_pairs, count_tiles
-from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.scheme import schemes
@@ -19,6 +18,7 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
+from stripectl.models.model_files import load_model
 from stripectl.results.case import Case, StaticFacts, Subject
 from stripectl.results.findings import Bound, TileTally
 from stripectl.simulate.attend import KernelCall
@@ -135,6 +135,6 @@ def bounds(workload: Workload, plan: Plan) -> Bound:
     )
     layer = None
     if workload.model is not None:
-        model = workload.sizes if workload.passes == STEP else Model.load(workload.model)
+        model = workload.sizes if workload.passes == STEP else load_model(workload.model)
         layer = layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu")
     return Bound(attention_only=slow / fast, layer=layer)

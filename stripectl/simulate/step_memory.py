@@ -19,7 +19,7 @@ from dataclasses import replace
 from stripectl.core.kernel import LANES, kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.plan import STATES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding

@@ -26,7 +26,7 @@ from jax import lax
 
 from stripectl.core import scopes
 from stripectl.core.layer_groups import segments
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.training.rotary import Rotation, rotated
 from stripectl.training.sharding import Dims, ParameterSharding
 from stripectl.training.short_convolution import short_convolution

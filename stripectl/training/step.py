@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from stripectl.core import scopes
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
@@ -31,6 +31,7 @@ from stripectl.errors import BadInput
 from stripectl.execute.program import compile_with, local_devices, mesh_of
 from stripectl.execute.settings import own_settings
 from stripectl.hardware.profile import hardware_of_device
+from stripectl.models.model_files import load_model
 from stripectl.training.attention import on_mesh
 from stripectl.training.decoder import Attention, Decoder
 from stripectl.training.order import positions
@@ -248,7 +249,7 @@ def make_training(
     Raises:
         BadInput: a name is unknown, or the plan does not fit; the message has the reason.
     """
-    model = Model.load(model) if isinstance(model, str) else model
+    model = load_model(model) if isinstance(model, str) else model
     plan = parse_plan(plan) if isinstance(plan, str) else plan
     workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **model.step_sizes)
     here = list(devices or jax.devices())

@@ -18,7 +18,7 @@ PACKAGES = {
     "layouts": "stripectl.layouts",
     "recurrences": "stripectl.core.recurrences",
     "integrations": "stripectl.export.integrations",
-    "model_families": "stripectl.core.model_families",
+    "families": "stripectl.models.families",
     "notes": "stripectl.analysis.notes",
 }
 

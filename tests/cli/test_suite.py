@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from stripectl.analysis.striped_attention_paper import published_comparisons, published_rows
-from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload
+from stripectl.models.model_files import load_model
 from stripectl.results.measurement import Measurement
 from tests.support.command import run
 from tests.support.factories import measurement_of
@@ -90,7 +90,7 @@ def test_every_example_is_a_suite_that_runs(capsys, path: Path) -> None:
 
 
 def step(plan: str, seconds: float, target: str, model: str, seq_len: int) -> Measurement:
-    workload = Workload(seq_len=seq_len, model=model, passes="step", **Model.load(model).step_sizes)
+    workload = Workload(seq_len=seq_len, model=model, passes="step", **load_model(model).step_sizes)
     return measurement_of(plan, seconds, workload, target)
 
 

@@ -20,13 +20,14 @@ from stripectl.compile.report import CompilerReport
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
-from stripectl.core.model_config import MODEL_SIZES, Model
+from stripectl.core.model import MODEL_SIZES
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.execute.xla_flags import why_flag_unknown
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.local_target import LocalTarget
+from stripectl.models.model_files import load_model
 from stripectl.results.case import Case
 from stripectl.results.compiled_program import CompiledProgram, LoopCopies
 from stripectl.results.cost_source import CostOrigin, CostSource
@@ -266,7 +267,7 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
 
 
 def test_a_search_of_lengths_names_the_tiles_of_both_kinds_of_layers() -> None:
-    model = Model.load("linear-llama-1b-hybrid")
+    model = load_model("linear-llama-1b-hybrid")
     sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, "heads", "kv_heads", "head_dim", "attention")}
     work, place = (
         Workload(seq_len=2**14, passes="step", model=model.name, **sizes),
@@ -497,7 +498,7 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
 @pytest.mark.parametrize(("model", "status"), [("llama3-8b", "ok"), ("llama3.2-1b", "ok"), ("deepseek-v3", "refused")])
 def test_parameters_that_a_program_does_not_hold_take_memory(model: str, status: str) -> None:
     """A compiled step has a feed-forward in place of experts; 16 devices hold 18 bytes per parameter of the experts."""
-    work = Workload(seq_len=2**17, passes="step", model=model, **Model.load(model).step_sizes)
+    work = Workload(seq_len=2**17, passes="step", model=model, **load_model(model).step_sizes)
     plan, named = parse_plan("ring/zigzag/splash@ring=16,tile=512"), read_target("v5p:2x2x4")
     asked = Measurement(workload=work, plan=plan, target=named, method="compiled", status="ok", hbm_bytes=95 * 2**30)
     found = with_report(asked, CompilerReport(compile_s=1.0, peak_bytes=2**33), parse_target("v5p:2x2x4"))

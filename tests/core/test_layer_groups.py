@@ -1,16 +1,16 @@
 """Groups of equal layers: a case and its measurement know them."""
 
 from stripectl.core.layer_groups import LayerGroup, by_layer_group, layer_groups
-from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import read_target
+from stripectl.models.model_files import load_model
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
 
 PLAN = "lasp/contiguous/chunked@ring=4,tile=256,softmax=ring/xla/512"
 MODEL = "linear-llama-1b-hybrid"
-HYBRID = Workload(seq_len=2**16, passes="step", model=MODEL, **Model.load(MODEL).step_sizes)
+HYBRID = Workload(seq_len=2**16, passes="step", model=MODEL, **load_model(MODEL).step_sizes)
 
 
 def test_a_case_and_its_measurement_know_the_layers_of_a_hybrid_model() -> None:

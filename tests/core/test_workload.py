@@ -1,17 +1,13 @@
-"""Workloads and models: what is accepted, what is refused, and their arithmetic."""
+"""Workloads: what is accepted, what is refused, and their arithmetic."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stripectl.core.lengths import format_length, parse_length, parse_lengths
-from stripectl.core.model_config import Model
-from stripectl.core.replacement import FIGURES, replacements_text
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.util.files import profile_names
 
 
 @pytest.mark.parametrize(
@@ -75,16 +71,6 @@ def test_attentions_that_are_refused(change: dict, why: str) -> None:
         Workload(**SHAPE, **change)
 
 
-def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
-    hybrid = Model.load("linear-llama-1b-hybrid")
-    assert (hybrid.attention, Model.load("tnl-1b").decay, Model.load("1b").attention) == ("LLLS", "per-head", "softmax")
-    own = tmp_path / "own.yaml"
-    sizes = "".join(f"{name}: {size}\n" for name, size in {**SHAPE, **SIZES}.items() if name != "seq_len")
-    own.write_text(f"{sizes}attention: LLS\n")
-    with pytest.raises(BadInput, match=r"own.yaml: 8 layers are not a multiple of the pattern LLS\. Try --layers 9"):
-        Model.load(str(own))
-
-
 def test_pairs_of_windows_documents_and_prefixes() -> None:
     sizes: dict[str, Any] = {"seq_len": 10, "heads": 1, "kv_heads": 1, "head_dim": 1}
     assert Workload(**sizes, mask="sliding:3").pairs == 1 + 2 + 8 * 3
@@ -126,60 +112,3 @@ def test_workloads_that_are_refused(change: dict) -> None:
     shape: dict[str, Any] = {"seq_len": 4096, "heads": 8, "kv_heads": 2, "head_dim": 64}
     with pytest.raises(BadInput):
         Workload(**shape | change)
-
-
-@pytest.mark.parametrize("name", profile_names("models"))
-def test_models_load(name: str) -> None:
-    model = Model.load(name)
-    assert model.heads % model.kv_heads == 0
-
-
-GOOD = "hidden: 64\nfeed_forward: 128\nlayers: 2\nheads: 4\nkv_heads: 4\nhead_dim: 16\nvocabulary: 100\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (GOOD.replace("heads: 4\nkv", "heads: x\nkv"), "has heads: 'x'"),
-        (GOOD.replace("layers: 2\n", ""), "has no 'layers'"),
-        (GOOD + "hiden: 3\n", "Did you mean hidden"),
-        (GOOD + "replaced: 5\n", "replaced must be a list of parts"),
-        (GOOD + "replaced: [experts]\n", "a replaced part has the key part"),
-        (GOOD + "replaced: [{instead: x}]\n", "a replaced part has the key part"),
-        (GOOD + "replaced: [{part: x, more: 1}]\n", "a replaced part has the key part"),
-        (GOOD + "replaced: [{part: 3}]\n", "part of a replaced part must be a text"),
-        (GOOD + "replaced: [{part: x, parameters: many}]\n", "the parameters of a replaced part must be an integer"),
-        (GOOD + "replaced: [{part: x, distorts: [speed]}]\n", "must be a list of time, memory, bytes"),
-        (GOOD + "replaced: [{part: x, distorts: [[]]}]\n", "must be a list of time, memory, bytes"),
-        (GOOD + "vector_parameters: 1.5\n", "vector_parameters must be an integer"),
-        (GOOD + "other_parameters: 5\n", "unknown field .*'other_parameters'"),
-        ("a: [1,\n", "is not YAML"),
-        ("- 1\n", "is not a mapping"),
-    ],
-)
-def test_models_that_are_refused(tmp_path: Path, text: str, why: str) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(BadInput, match=why):
-        Model.load(str(tmp_path / "mine.yaml"))
-
-
-def test_replaced_parts_are_values_and_older_files_have_a_text(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(GOOD + "replaced: experts (a feed-forward); sinks (omitted)\n")
-    old = Model.load(str(path))
-    (text,) = old.replaced
-    assert (text.part, text.instead, text.distorts) == ("experts (a feed-forward); sinks (omitted)", "", FIGURES)
-    parts = (
-        "[{part: experts, instead: a feed-forward, parameters: 9, distorts: [time]}, {part: sinks, instead: omitted}]"
-    )
-    path.write_text(f"{GOOD}vector_parameters: 30\nreplaced: {parts}\n")
-    new = Model.load(str(path))
-    assert replacements_text(new.replaced) == replacements_text(old.replaced)
-    assert (new.replaced[0].distorts, new.replaced[1].distorts) == (("time",), ())
-    assert new.other_parameters == 39 == new.parameters - old.parameters
-    assert new.of_layers(1).other_parameters == 19
-
-
-def test_a_model_of_ones_own(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(GOOD)
-    assert Model.load(str(tmp_path / "mine.yaml")).hidden == 64

@@ -11,9 +11,9 @@ import pytest
 
 from stripectl.analysis.claims import load_claims
 from stripectl.analysis.metrics import METRICS
+from stripectl.analysis.striped_attention_paper import theoretical_max_speedup
 from stripectl.cli import main
 from stripectl.cli.app import COMMANDS, group
-from stripectl.core.bounds import theoretical_max_speedup
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.workload import Workload

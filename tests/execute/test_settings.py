@@ -19,7 +19,6 @@ from jax.sharding import AxisType, PartitionSpec
 
 from stripectl import positions, sequence_parallel_attention
 from stripectl.core.layout import parse_mask
-from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
@@ -27,6 +26,7 @@ from stripectl.errors import BadInput
 from stripectl.execute.program import partition
 from stripectl.execute.reference import dense, max_relative_error, recurrent
 from stripectl.execute.verification import FLOAT32
+from stripectl.models.model_files import load_model
 from stripectl.training.attention import with_common_axes
 from stripectl.training.step import make_training
 from tests.support.exact import on_devices
@@ -255,7 +255,7 @@ def test_documents_are_known_on_every_device_of_a_sequence() -> None:
 def test_a_training_step_has_its_own_settings() -> None:
     """Parameters stay float32."""
     model = replace(
-        Model.load("1b"), hidden=32, feed_forward=48, layers=1, heads=4, kv_heads=2, head_dim=8, vocabulary=64
+        load_model("1b"), hidden=32, feed_forward=48, layers=1, heads=4, kv_heads=2, head_dim=8, vocabulary=64
     )
     tokens = np.random.default_rng(0).integers(0, 64, (2, LENGTH + 1))
 

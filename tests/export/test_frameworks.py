@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from stripectl.core.config_json import CONFIG, families, read_config
-from stripectl.core.model_config import Model
 from stripectl.export.integration import usage_of
 from stripectl.export.integrations import megatron, torchtitan, transformer_engine
 from stripectl.hardware.target import parse_target, read_target
+from stripectl.models.config_json import CONFIG, read_config
+from stripectl.models.family import families
+from stripectl.models.model_files import load_model
 from tests.support.exports import TABLE, flags
 from tests.support.model_configs import PUBLISHED
 
@@ -227,7 +228,7 @@ def test_models_are_what_transformers_5_24_reads(tmp_path: Path) -> None:
 
 def check_read_alike(content: dict[str, Any], theirs: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(content))
-    config, model = read_config(path), Model.load(str(path))
+    config, model = read_config(path), load_model(str(path))
     name = content.get("text_config", content).get("model_type", "gemma3_text")
     if content == alone(content["model_type"]):
         used = {key: value for key, value in families[name].defaults.items() if key in theirs}

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from benchmarks.slices import RECORDS
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import AXES, parse_mesh
-from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.costs.source_order import cost_model
@@ -22,6 +21,7 @@ from stripectl.hardware.placement import HopPath, MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.slice_places import closed_walk
 from stripectl.hardware.target import Target, parse_target
+from stripectl.models.model_files import load_model
 from stripectl.results.cost_source import SlowestHop
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.collective_times import all_reduce_time, all_to_all_time, gather_time
@@ -293,7 +293,7 @@ def step_seconds(target: str, mesh: str) -> float:
     """Seconds of a step of llama3-8b with 4 sequences of 8k tokens per chip."""
     machine, plan = parse_target(target), parse_plan(f"ring/zigzag/splash@{mesh},tile=1024")
     work = Workload(
-        seq_len=8192, batch=4 * machine.devices, passes="step", model="llama3-8b", **Model.load("llama3-8b").step_sizes
+        seq_len=8192, batch=4 * machine.devices, passes="step", model="llama3-8b", **load_model("llama3-8b").step_sizes
     )
     costs = cost_model(machine.hardware, work, plan, place_mesh(machine, plan.mesh or ()))
     return simulated_step_model(work, plan, machine.hardware, [costs]).seconds()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from stripectl.analysis.link_load import carried_bytes, traffic
-from stripectl.core.model_config import MODEL_SIZES
+from stripectl.core.model import MODEL_SIZES
 from stripectl.core.plan import read_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.placement import TorusLink, place_mesh

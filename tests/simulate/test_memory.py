@@ -10,7 +10,6 @@ from stripectl.analysis.recommendation import recommend
 from stripectl.cli import main
 from stripectl.core.layer_groups import LayerGroup
 from stripectl.core.layout import Tile
-from stripectl.core.model_config import Model
 from stripectl.core.plan import STATES, Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
@@ -19,6 +18,7 @@ from stripectl.measure.local_target import local_target
 from stripectl.measure.local_workers import LocalWorkers
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.measure.plan_costs import plan_costs
+from stripectl.models.model_files import load_model
 from stripectl.results.backend import finals
 from stripectl.results.run import Run
 from stripectl.runner.backends import EXPLAINED_PLANS, Simulated
@@ -34,7 +34,7 @@ ARRAY = 2**15 // 8 * 16 * 128 * 2  # bytes of queries, keys or values of one of 
 
 
 def step_of(name: str, seq_len: int, batch: int = 1) -> Workload:
-    return Workload(seq_len=seq_len, batch=batch, passes=STEP, model=name, **Model.load(name).step_sizes)
+    return Workload(seq_len=seq_len, batch=batch, passes=STEP, model=name, **load_model(name).step_sizes)
 
 
 def test_memory_counts_until_its_last_reference_is_gone() -> None:
@@ -84,8 +84,8 @@ def test_the_parts_of_a_step_are_those_of_its_shards() -> None:
 def test_every_parameter_of_a_model_takes_memory() -> None:
     """A parameter without a matrix: float32 in parameters, gradients and two moments, and a copy in bfloat16."""
     plan = parse_plan("ring/striped/splash@ring=4,tensor=4,tile=512")
-    for name in (name for name in profile_names("models") if Model.load(name).attention == "softmax"):
-        work, others = step_of(name, 2**17), Model.load(name).other_parameters
+    for name in (name for name in profile_names("models") if load_model(name).attention == "softmax"):
+        work, others = step_of(name, 2**17), load_model(name).other_parameters
         parts, bare = (step_memory(each, plan, "tpu") for each in (work, replace(work, other_parameters=0)))
         assert parts["parameters"] - bare["parameters"] == pytest.approx(4 * others / 16, abs=1)
         assert parts["optimizer"] - bare["optimizer"] == pytest.approx(8 * others / 16, abs=1)
@@ -102,7 +102,7 @@ def test_a_model_whose_parameters_do_not_fit_is_refused(tmp_path: Path, capsys: 
     assert "does not fit" in " ".join(capsys.readouterr().out.split())
     (m,) = Run.load(tmp_path / "run").measurements
     assert m.status == "refused" and (m.peak_bytes or 0) >= 469 * 2**30
-    assert m.workload.other_parameters == Model.load("deepseek-v3").other_parameters
+    assert m.workload.other_parameters == load_model("deepseek-v3").other_parameters
     assert ran(*words, "--layers", "2", "--output", str(tmp_path / "two")) == 0
     (two,) = Run.load(tmp_path / "two").measurements
     assert two.workload.other_parameters == 2 * m.workload.other_parameters // 61
@@ -297,7 +297,7 @@ def test_a_layer_with_a_recurrence_holds_its_gradients_its_states_and_what_its_c
     """In arrays of values, of which queries and keys are a half each: q, k, v and the gradient of the output (3), q, k,
     v before the convolution (2), float32 gradients of them (4). Two gates are numbers per head; a chunk has states."""
     model = replace(
-        Model.load("mamba-codestral-7b"), recurrence="gdn", hidden=512, layers=4, vocabulary=8192, feed_forward=1408
+        load_model("mamba-codestral-7b"), recurrence="gdn", hidden=512, layers=4, vocabulary=8192, feed_forward=1408
     )
     model = replace(model, heads=4, kv_heads=4, key_heads=2, head_dim=128, v_head_dim=None, d_conv=4)
     work = Workload(seq_len=2**16, passes=STEP, model=model.name, **model.step_sizes)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optax
 
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.training.step import Training, adamw, make_training
 
 MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocabulary=56)

@@ -27,11 +27,11 @@ from stripectl.core.layout import parse_mask, parse_tile
 from stripectl.core.lengths import parse_length, parse_lengths
 from stripectl.core.linear_attention import parse_decay, pattern_of
 from stripectl.core.mesh import parse_mesh
-from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_layers, parse_plan
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
+from stripectl.models.model_files import load_model
 from stripectl.profiling.folder import profile_files
 from stripectl.profiling.session import Session
 from stripectl.reporters.html.drawing import PROGRAM as DRAWER
@@ -177,7 +177,7 @@ def yaml_file(content: bytes, folder: Path) -> None:
     path = folder / "a.yaml"
     path.write_bytes(content)
     with watched():
-        machine, model = refused(Hardware.load, str(path)), refused(Model.load, str(path))
+        machine, model = refused(Hardware.load, str(path)), refused(load_model, str(path))
     if machine is not None:
         target = (
             "--target",

@@ -14,7 +14,7 @@ import pytest
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout_switch import switch_transfers
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES, Workload

@@ -12,7 +12,7 @@ import pytest
 from stripectl.core.layer_groups import segments
 from stripectl.core.layout import layouts
 from stripectl.core.linear_attention import LinearHeads
-from stripectl.core.model_config import Model
+from stripectl.core.model import Model
 from stripectl.core.plan import REMAT
 from stripectl.errors import BadInput
 from stripectl.execute.layout_switch import from_layout, to_layout

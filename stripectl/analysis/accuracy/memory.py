@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from stripectl.core.mesh import BATCH_AXES
-from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.target import read_target
+from stripectl.models.model_files import load_model
 from stripectl.simulate.step_memory import predicted_peak_bytes
 from stripectl.util.files import data_folder
 
@@ -65,7 +65,7 @@ class CompiledMemory(NamedTuple):
     @property
     def workload(self) -> Workload:
         """A model's attention alone, or its step with a sequence per replica."""
-        model = Model.load(self.model)
+        model = load_model(self.model)
         sizes = replace(model, other_parameters=0).step_sizes  # only computed parts were compiled
         if self.passes != STEP:
             sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}

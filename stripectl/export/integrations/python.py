@@ -46,7 +46,7 @@ print(loss)
 """
 GATE_VALUES = {LOG_GATE: "-0.01", WRITE: "0.5"}
 GATE = "{name} = {value} * jnp.ones({shape}, device=sharding)\n"
-CHANGING = "from dataclasses import replace\nfrom stripectl.core.model_config import Model\n"
+CHANGING = "from dataclasses import replace\nfrom stripectl.models.model_files import load_model\n"
 
 
 def snippet(work: Workload, plan: Plan) -> str:
@@ -59,7 +59,7 @@ def snippet(work: Workload, plan: Plan) -> str:
 def training_program(work: Workload, plan: Plan) -> str:
     sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
     changes = "".join(f", {name}={value!r}" for name, value in not_in_profile(work).items())
-    model = f"replace(Model.load({work.model!r}){changes})" if changes else repr(work.model)
+    model = f"replace(load_model({work.model!r}){changes})" if changes else repr(work.model)
     return TRAINING.format(imports=CHANGING * bool(changes), model=model, plan=plan, **sizes)
 
 

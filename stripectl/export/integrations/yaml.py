@@ -7,9 +7,9 @@ import yaml
 
 from stripectl.core.lengths import format_length
 from stripectl.core.linear_attention import LINEAR
-from stripectl.core.model_config import Model
 from stripectl.core.workload import STEP, Workload
 from stripectl.export.integration import Integration, Job, Snippet
+from stripectl.models.model_files import load_model
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import profile_names
 from stripectl.util.json import Json
@@ -56,7 +56,7 @@ def not_in_profile(work: Workload) -> dict[str, Json]:
     """The workload's layers and attention where they differ from its model's profile; all of them for a model from a
     file, which is not read again."""
     if work.model in profile_names("models"):
-        usual = vars(Model.load(work.model)) | ({} if work.passes == STEP else {"layers": None})
+        usual = vars(load_model(work.model)) | ({} if work.passes == STEP else {"layers": None})
     elif work.passes == STEP:
         usual = {}
     else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stripectl.core.lengths import format_length
-from stripectl.core.model_config import STEP_FIELDS
+from stripectl.core.model import STEP_FIELDS
 from stripectl.core.workload import Workload
 from stripectl.reporters.html.charts import PageContext
 from stripectl.results.labels import heads_label, workload_label

@@ -1,8 +1,8 @@
 """Gemma 3 (Gemma Team 2025, arXiv:2503.19786): windows in five of six layers, norms of queries and keys."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import usual_sizes
-from stripectl.core.model_families import gemma2
+from stripectl.models.decoder_config import usual_sizes
+from stripectl.models.families import gemma2
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:

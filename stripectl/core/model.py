@@ -1,28 +1,20 @@
-"""The sizes of a transformer, from a YAML file or a Hugging Face config.json."""
+"""The sizes of a transformer."""
 
-import reprlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stripectl.core.config_json import config_name, is_config, read_config
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
     ATTENTIONS,
     CONSTANT,
     FEATURES,
-    LINEAR,
     LinearHeads,
-    check_linear,
     kind_fields,
     pattern_of,
     recurrence_of,
 )
 from stripectl.core.recurrence import Recurrence
-from stripectl.core.replacement import Replacement, checked_parameters, read_replacements
-from stripectl.errors import BadInput
-from stripectl.util.files import load_profile, profile_names, unknown_name
+from stripectl.core.replacement import Replacement
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
 STEP_FIELDS = (*MODEL_SIZES, "other_parameters")  # of a workload; attention alone does not depend on them
@@ -32,10 +24,6 @@ MAX_HEADS = 2**16  # each has its own decay
 def max_size(name: str) -> int:
     """The largest value of a size."""
     return MAX_HEADS if name in ("heads", "kv_heads", "key_heads") else MAX_SEQ_LEN
-
-
-# Keys that a profile may omit.
-OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", "vector_parameters", *LINEAR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,49 +130,3 @@ class Model:
     def of_layers(self, layers: int) -> "Model":
         """The model with another number of layers, and its other parameters in proportion."""
         return replace(self, layers=layers, other_parameters=self.other_parameters * layers // self.layers)
-
-    @classmethod
-    def load(cls, name: str) -> "Model":
-        """A model by name, or from a YAML file, a config.json or the folder that holds it.
-
-        Raises:
-            BadInput: unknown name or architecture, missing or unknown field, or a value that is not a positive integer.
-        """
-        if is_config(Path(name)) and name not in profile_names("models"):
-            path, config = Path(name), read_config(Path(name))
-            return cls._checked(path, config_name(path), config.sizes, config.vector_parameters, config.replaced)
-        path, content = load_profile("model", "models", name)
-        given = {key: value for key, value in content.items() if key not in ("source", "name")}
-        try:
-            replaced = read_replacements(given.pop("replaced", ""))
-            vectors = checked_parameters(given.pop("vector_parameters", 0), "vector_parameters")
-        except BadInput as error:
-            raise BadInput(f"the model {path}: {error}") from error
-        return cls._checked(path, path.stem, given, vectors, replaced)
-
-    @classmethod
-    def _checked(
-        cls, path: Path, name: str, content: Mapping[str, Any], vectors: int, replaced: Sequence[Replacement]
-    ) -> "Model":
-        given: dict[str, Any] = dict(content)
-        wanted = [field.name for field in fields(cls) if field.name not in ("name", "other_parameters", *OPTIONAL)]
-        for key in given:
-            if key not in (*wanted, *OPTIONAL):
-                raise unknown_name(f"field in the model {path}:", key, [*wanted, *OPTIONAL])
-        for key in wanted:
-            if key not in given:
-                raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
-        for key in (*wanted, *({"key_heads", "v_head_dim", "d_conv"} & given.keys())):
-            if type(given[key]) is not int or not 1 <= given[key] <= max_size(key):
-                said = f"the model {path} has {key}: {reprlib.repr(given[key])}"
-                raise BadInput(f"{said}, but it must be a positive integer of at most {max_size(key)}.")
-        if "linear_heads" in given:
-            given["linear_heads"] = LinearHeads.of(given["linear_heads"])
-        linear = {key: str(given[key]) for key in LINEAR if key in given}
-        try:
-            check_linear(heads=given["kv_heads"], layers=given["layers"], d_conv=given.get("d_conv"), **linear)
-        except BadInput as error:
-            raise BadInput(f"the model {path}: {error}") from error
-        given |= linear
-        others = vectors + sum(each.parameters for each in replaced)
-        return cls(name=name, other_parameters=others, replaced=tuple(replaced), **given)

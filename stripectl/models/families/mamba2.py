@@ -1,8 +1,8 @@
 """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention with gates."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import attention_of, one_embedding
 from stripectl.core.replacement import OMITTED, WORK, Replacement
+from stripectl.models.decoder_config import attention_of, one_embedding
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 NO_FEED_FORWARD = 128  # for a layer without a feed-forward, because a step's model has one, and `tensor` divides it
 

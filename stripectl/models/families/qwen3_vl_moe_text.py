@@ -1,8 +1,8 @@
 """The language model of Qwen3-VL (Bai et al. 2025, arXiv:2511.21631) with experts: `qwen3_moe` with other defaults."""
 
-from stripectl.core.config_json import Family
-from stripectl.core.decoder_config import usual_sizes
-from stripectl.core.model_families import qwen3_moe
+from stripectl.models.decoder_config import usual_sizes
+from stripectl.models.families import qwen3_moe
+from stripectl.models.family import Family
 
 family = Family(
     qwen3_moe.read,

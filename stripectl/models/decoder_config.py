@@ -1,27 +1,19 @@
-"""How a decoder's config.json is read: attention and a gated feed-forward, sliding windows, experts, latent attention.
+"""How a decoder's config.json is read: attention, a gated feed-forward and sliding windows.
 
-All families except Mamba-2 are such decoders. A family's file names the differences, and the defaults of keys that a
-file may omit. The defaults come from the configuration classes in the `transformers` package, 5.24.0; a test
-compares them.
+All families except Mamba-2 are such decoders, some with `experts` or `latent_attention`. A family's file names the
+differences, and the defaults of keys that a file may omit. The defaults come from the configuration classes in the
+`transformers` package, 5.24.0; a test compares them.
 
 D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from stripectl.core.config_json import ConfigKeys, ModelConfig
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
 from stripectl.core.replacement import OMITTED, WORK, Replacement
+from stripectl.models.family import ConfigKeys, ModelConfig
 
-LATENT = {  # defaults of DeepSeek-V3 and Kimi-Linear
-    "kv_lora_rank": 512,
-    "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128,
-    "v_head_dim": 128,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-}
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
 
 
@@ -142,81 +134,6 @@ def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_w
 def every(keys: ConfigKeys, period: int, others: str, last: str = "full_attention") -> list[str]:
     """Layers of one kind, with another kind at every `period`-th layer."""
     return [others if (i + 1) % period else last for i in range(keys.size("num_hidden_layers"))]
-
-
-class Experts(NamedTuple):
-    """Layers of experts: how many experts, how many of them compute a token, the feed-forward size of each and of the
-    shared experts together, and how many layers have experts; the other layers have a feed-forward of size `dense`."""
-
-    number: int
-    chosen: int
-    size: int
-    shared: int = 0
-    sparse_layers: int = 0
-    dense_layers: int = 0
-    dense: int = 0
-
-    @property
-    def active(self) -> int:
-        """The total feed-forward size that computes a token."""
-        return self.chosen * self.size + self.shared
-
-    def replaced(self, d: int, gates: int = 0) -> list[Replacement]:
-        """The replacement by a feed-forward as large as a token's experts in every layer; `gates` are parameters per
-        layer in addition to experts and router."""
-        theirs = d * self.number + 3 * d * (self.number * self.size + self.shared) + gates
-        dense = 3 * d * self.dense_layers * (self.dense - self.active)
-        more = self.sparse_layers * (theirs - 3 * d * self.active) + dense
-        shared = f" and shared experts of size {self.shared}" if self.shared else ""
-        part = f"{self.number} experts of size {self.size}{shared}, {self.chosen} per token"
-        if self.dense_layers and self.dense != self.active:
-            part += f", but a feed-forward of size {self.dense} in {self.dense_layers} layers"
-        return [Replacement(part, f"a feed-forward of size {self.active}", more, WORK)]
-
-
-def experts_in_every_layer(keys: ConfigKeys, count: str, size: str, shared: int = 0) -> Experts:
-    """The experts of a family whose layers all have experts; the keys with their number and their feed-forward size.
-
-    Raises:
-        BadInput: some layers have a plain feed-forward.
-    """
-    if keys.value("mlp_only_layers") or keys.optional_size("decoder_sparse_step") not in (None, 1):
-        raise keys.refuse("mlp_only_layers", "empty, with a decoder_sparse_step of 1")
-    layers, chosen = keys.size("num_hidden_layers"), keys.size("num_experts_per_tok")
-    return Experts(keys.size(count), chosen, keys.size(size), shared, layers)
-
-
-def experts_after_dense_layers(keys: ConfigKeys, count: str) -> Experts:
-    """The experts of a family whose first layers have a plain feed-forward; `count` is the key with their number."""
-    layers, size = keys.size("num_hidden_layers"), keys.size("moe_intermediate_size")
-    dense = min(layers, keys.size("first_k_dense_replace", 0))
-    shared = keys.size("n_shared_experts", 0) * size
-    chosen, plain = keys.size("num_experts_per_tok"), keys.size("intermediate_size")
-    return Experts(keys.size(count), chosen, size, shared, layers - dense, dense, plain)
-
-
-def matrices(d: int, sizes: Mapping[str, int]) -> int:
-    """Parameters of a layer's projections as stripectl computes them."""
-    return d * (sizes["heads"] + sizes["kv_heads"]) * (sizes["head_dim"] + sizes.get("v_head_dim", sizes["head_dim"]))
-
-
-def latent(keys: ConfigKeys) -> tuple[int, int, int, int]:
-    """(heads, elements of a head's queries and keys, elements of its values, parameters of a layer's matrices) of
-    latent attention (DeepSeek-AI 2024, arXiv:2405.04434)."""
-    d, n, v, low = (keys.size(x) for x in ("hidden_size", "num_attention_heads", "v_head_dim", "kv_lora_rank"))
-    plain, rotary, low_q = (
-        keys.size("qk_nope_head_dim"),
-        keys.size("qk_rope_head_dim"),
-        keys.optional_size("q_lora_rank"),
-    )
-    h = plain + rotary
-    queries = d * low_q + low_q * n * h if low_q else d * n * h
-    return n, h, v, queries + d * (low + rotary) + low * n * (plain + v) + n * v * d
-
-
-def latent_norms(keys: ConfigKeys) -> int:
-    """Parameters of a layer's norms inside latent attention."""
-    return keys.size("kv_lora_rank") + (keys.optional_size("q_lora_rank") or 0)
 
 
 def usual_sizes(

@@ -2,9 +2,9 @@
 
 import functools
 
-from stripectl.core.config_json import Family
-from stripectl.core.decoder_config import usual_sizes
-from stripectl.core.model_families import qwen2
+from stripectl.models.decoder_config import usual_sizes
+from stripectl.models.families import qwen2
+from stripectl.models.family import Family
 
 family = Family(
     functools.partial(qwen2.read, query_key_norms="head"),

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from stripectl.core.config_json import CONFIG, families, read_config
-from stripectl.core.model_config import Model
 from stripectl.errors import BadInput
+from stripectl.models.config_json import CONFIG, read_config
+from stripectl.models.family import families
+from stripectl.models.model_files import load_model
 from stripectl.util.files import one_line, profile_names
 from tests.support import hostile
 from tests.support.model_configs import PUBLISHED, decoder
@@ -30,7 +31,7 @@ def written(folder: Path, content: Any) -> Path:
 def test_parameters_are_the_published_ones(name: str, tmp_path: Path) -> None:
     """Those of computed matrices with those that no computed matrix has."""
     published, path = PUBLISHED[name], written(tmp_path, PUBLISHED[name].config)
-    model, config = Model.load(str(path)), read_config(path)
+    model, config = load_model(str(path)), read_config(path)
     assert abs(model.parameters - published.parameters) <= published.rounded
     assert model.replaced == config.replaced
 
@@ -44,7 +45,7 @@ def test_every_family_has_a_published_model() -> None:
 @pytest.mark.parametrize("name", sorted(PUBLISHED.keys() & set(profile_names("models"))))
 def test_models_that_ship_are_as_their_config_says(name: str, tmp_path: Path) -> None:
     written(tmp_path, PUBLISHED[name].config)
-    shipped, read = (replace(Model.load(each), name="") for each in (name, str(tmp_path)))
+    shipped, read = (replace(load_model(each), name="") for each in (name, str(tmp_path)))
     if not shipped.replaced:  # then a file names its matrices alone, and its norms are a rounding
         assert shipped.other_parameters == 0 <= read.other_parameters < 1e-4 * read.parameters
         read = replace(read, other_parameters=0)
@@ -84,7 +85,7 @@ def test_layers_have_the_masks_of_their_family(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_computed_is_replaced(name: str, expected: dict[str, Any], tmp_path: Path) -> None:
-    found = Model.load(str(written(tmp_path, PUBLISHED[name].config)))
+    found = load_model(str(written(tmp_path, PUBLISHED[name].config)))
     assert {key: getattr(found, key) for key in expected} == expected
 
 
@@ -94,18 +95,18 @@ def test_a_replacement_does_as_much_as_the_part(tmp_path: Path) -> None:
     latent, mamba, experts = (
         PUBLISHED[name].config for name in ("kimi-linear-48b-a3b", "mamba-codestral-7b", "gpt-oss-120b")
     )
-    found = Model.load(str(written(tmp_path, latent)))
+    found = load_model(str(written(tmp_path, latent)))
     keys = latent["qk_nope_head_dim"] + latent["qk_rope_head_dim"]
     assert (found.heads, found.head_dim + found.value_dim) == (32, keys + latent["v_head_dim"])
-    found, width = Model.load(str(written(tmp_path, mamba))), mamba["num_heads"] * mamba["head_dim"]
+    found, width = load_model(str(written(tmp_path, mamba))), mamba["num_heads"] * mamba["head_dim"]
     assert (found.heads * found.value_dim, found.head_dim) == (width, mamba["state_size"])
-    assert Model.load(str(written(tmp_path, experts))).feed_forward == 4 * experts["intermediate_size"]
+    assert load_model(str(written(tmp_path, experts))).feed_forward == 4 * experts["intermediate_size"]
 
 
 def test_keys_that_are_left_out_have_the_defaults_of_the_family(tmp_path: Path) -> None:
     for name in families.names():
         config = {"model_type": name, **({"text_config": {}} if name == "gemma3" else {})}
-        assert Model.load(str(written(tmp_path, config))).layers == len(masks(config, tmp_path))
+        assert load_model(str(written(tmp_path, config))).layers == len(masks(config, tmp_path))
 
 
 ENCODERS = {"vision_config": {"hidden_size": 1152}, "audio_config": {"hidden_size": 640}}
@@ -125,8 +126,8 @@ def nested(config: dict[str, Any], around: tuple[str, ...]) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("name", ["qwen3-8b", "deepseek-v3", "gpt-oss-120b", "mamba-codestral-7b"])
 def test_a_language_model_is_read_where_its_keys_are(name: str, around: tuple[str, ...], tmp_path: Path) -> None:
-    alone = Model.load(str(written(tmp_path, PUBLISHED[name].config)))
-    found = Model.load(str(written(tmp_path, nested(PUBLISHED[name].config, around))))
+    alone = load_model(str(written(tmp_path, PUBLISHED[name].config)))
+    found = load_model(str(written(tmp_path, nested(PUBLISHED[name].config, around))))
     assert tuple(map(str, found.replaced[:2])) == OMITTED_ENCODERS
     assert replace(found, replaced=found.replaced[2:]) == alone
 
@@ -134,10 +135,10 @@ def test_a_language_model_is_read_where_its_keys_are(name: str, around: tuple[st
 def test_keys_around_a_language_model_are_read_where_it_has_none(tmp_path: Path) -> None:
     inner = {key: value for key, value in GOOD.items() if key not in ("model_type", "vocab_size")}
     outer = {"model_type": "llama", "vocab_size": 1000, "tie_word_embeddings": True, "text_config": inner}
-    found = Model.load(str(written(tmp_path, outer)))
+    found = load_model(str(written(tmp_path, outer)))
     assert (found.vocabulary, found.hidden) == (1000, GOOD["hidden_size"])
     assert [str(each) for each in found.replaced] == ["one matrix for embedding and logits (two)"]
-    assert Model.load(str(written(tmp_path, outer | {"text_config": GOOD}))).vocabulary == GOOD["vocab_size"]
+    assert load_model(str(written(tmp_path, outer | {"text_config": GOOD}))).vocabulary == GOOD["vocab_size"]
 
 
 @pytest.mark.parametrize("name", families.names())
@@ -166,7 +167,7 @@ def test_large_files_are_read(megabytes: int, tmp_path: Path) -> None:
     """Lists of modules that are not quantised: three megabytes in a published file."""
     names = [f"model.layers.{i % 60}.mlp.experts.{i:06}" for i in range(megabytes * 2**20 // 41)]
     large = GOOD | {"quantization_config": {"ignore": names}}
-    assert Model.load(str(written(tmp_path, large))) == Model.load(str(written(tmp_path, GOOD)))
+    assert load_model(str(written(tmp_path, large))) == load_model(str(written(tmp_path, GOOD)))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_large_files_are_read(megabytes: int, tmp_path: Path) -> None:
 def test_bad_configs_are_one_line(content: Any, why: str, tmp_path: Path) -> None:
     path = written(tmp_path, content)
     with watched(), pytest.raises(BadInput, match=why) as told:
-        Model.load(str(path))
+        load_model(str(path))
     assert len(one_line(str(told.value)).splitlines()) == 1
 
 
@@ -236,7 +237,7 @@ def test_spoilt_configs_are_read_or_refused(name: str, tmp_path: Path) -> None:
     for _ in range(200):
         path = written(tmp_path, hostile.mutated(PUBLISHED[name].config, random))
         with watched():
-            model = refused(Model.load, str(path))
+            model = refused(load_model, str(path))
         assert model is None or model.layers >= 1
 
 
@@ -244,9 +245,9 @@ def test_a_folder_is_read_by_the_config_in_it(tmp_path: Path) -> None:
     folder = tmp_path / "Qwen3-8B"
     folder.mkdir()
     with pytest.raises(BadInput, match=r"cannot read the model .*config.json: No such file"):
-        Model.load(str(folder))
+        load_model(str(folder))
     written(folder, PUBLISHED["qwen3-8b"].config)
-    assert Model.load(str(folder)).name == Model.load(str(folder / CONFIG)).name == "Qwen3-8B"
+    assert load_model(str(folder)).name == load_model(str(folder / CONFIG)).name == "Qwen3-8B"
 
 
 def test_a_command_names_the_parts_that_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """GPT-OSS (OpenAI 2025, arXiv:2508.10925): windows in every other layer, attention sinks, experts."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import decoder, every, experts_in_every_layer, layer_masks, usual_sizes
 from stripectl.core.replacement import OMITTED, Replacement
+from stripectl.models.decoder_config import decoder, every, layer_masks, usual_sizes
+from stripectl.models.experts import experts_in_every_layer
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:

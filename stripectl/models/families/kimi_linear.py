@@ -1,18 +1,11 @@
 """Kimi-Linear (Kimi Team 2025, arXiv:2510.26692): a gated delta rule in three of four layers, then latent attention."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import (
-    LATENT,
-    decoder,
-    experts_after_dense_layers,
-    latent,
-    latent_norms,
-    layer_masks,
-    matrices,
-    usual_sizes,
-)
 from stripectl.core.linear_attention import LinearHeads
 from stripectl.core.replacement import OMITTED, WORK, Replacement
+from stripectl.models.decoder_config import decoder, layer_masks, usual_sizes
+from stripectl.models.experts import experts_after_dense_layers
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
+from stripectl.models.latent_attention import LATENT, latent, latent_norms, matrices
 from stripectl.util.json import is_list
 
 LATER_PARTS = ("routed_expert_hidden_size", "mla_use_output_gate")  # of Kimi K3, whose files name this family

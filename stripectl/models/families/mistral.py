@@ -1,7 +1,7 @@
 """Mistral (Jiang et al. 2023, arXiv:2310.06825): all layers have a window, or no layer has."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import decoder, layer_masks, usual_sizes
+from stripectl.models.decoder_config import decoder, layer_masks, usual_sizes
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:

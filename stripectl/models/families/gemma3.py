@@ -1,5 +1,5 @@
 """Gemma 3 with vision: its language model is of the family `gemma3_text`."""
 
-from stripectl.core.model_families.gemma3_text import family
+from stripectl.models.families.gemma3_text import family
 
 __all__ = ["family"]

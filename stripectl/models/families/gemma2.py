@@ -3,9 +3,9 @@
 import functools
 from typing import Any
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import decoder, every, layer_masks, usual_sizes
 from stripectl.core.replacement import OMITTED, Replacement
+from stripectl.models.decoder_config import decoder, every, layer_masks, usual_sizes
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 GEMMA = {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096}
 

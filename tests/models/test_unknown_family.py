@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from benchmarks.model_configs import contradictions, keys_of, read_all, refused
-from stripectl.core.config_json import CONFIG
-from stripectl.core.model_config import Model
-from stripectl.core.unknown_family import COMMON
 from stripectl.errors import BadInput
+from stripectl.models.config_json import CONFIG
+from stripectl.models.model_files import load_model
+from stripectl.models.unknown_family import COMMON
 from stripectl.util.files import one_line
 from tests.support import hostile
 from tests.support.model_configs import PUBLISHED, decoder
@@ -30,7 +30,7 @@ def suggested(config: dict[str, Any], folder: Path) -> tuple[dict[str, int | Non
     """The YAML that the refusal prints, and the text of the refusal, as a terminal shows it."""
     (folder / CONFIG).write_text(json.dumps(config))
     with watched(), pytest.raises(BadInput, match="is not known") as told:
-        Model.load(str(folder))
+        load_model(str(folder))
     text = one_line(str(told.value))
     return yaml.safe_load(re.findall(r"Try a YAML file with .*?: (\{.*\})\.$", text)[0]), text
 
@@ -50,7 +50,7 @@ def test_a_dense_decoder_gives_every_field(tmp_path: Path) -> None:
     found, text = suggested(DENSE, tmp_path)
     assert found == SIZES and "with these sizes" in text
     (tmp_path / "new.yaml").write_text(yaml.safe_dump(found))
-    assert Model.load(str(tmp_path / "new.yaml")).parameters > 0
+    assert load_model(str(tmp_path / "new.yaml")).parameters > 0
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -58,7 +58,7 @@ def test_numbers_of_published_models_are_those_that_their_family_gives(name: str
     """No family: a number is as where the family is known, or open."""
     config = PUBLISHED[name].config
     (tmp_path / CONFIG).write_text(json.dumps(config))
-    known = Model.load(str(tmp_path))
+    known = load_model(str(tmp_path))
     unknown = {key: value for key, value in config.items() if key != "model_type"}
     if "text_config" in config:
         unknown["text_config"] = without(config["text_config"], "model_type")

@@ -1,16 +1,10 @@
 """Qwen3-Next: a gated delta rule in three of four layers, gated attention in the fourth, experts in all."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import (
-    config_heads,
-    decoder,
-    every,
-    experts_in_every_layer,
-    layer_masks,
-    usual_sizes,
-)
 from stripectl.core.linear_attention import LinearHeads
 from stripectl.core.replacement import OMITTED, WORK, Replacement
+from stripectl.models.decoder_config import config_heads, decoder, every, layer_masks, usual_sizes
+from stripectl.models.experts import experts_in_every_layer
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:

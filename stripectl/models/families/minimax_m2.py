@@ -1,8 +1,9 @@
 """MiniMax-M2 (MiniMax 2025, the config.json and card of MiniMaxAI/MiniMax-M2): experts in every layer."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import decoder, experts_in_every_layer, usual_sizes
 from stripectl.core.replacement import FIGURES, OMITTED, Replacement
+from stripectl.models.decoder_config import decoder, usual_sizes
+from stripectl.models.experts import experts_in_every_layer
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 from stripectl.util.json import is_list
 
 

@@ -3,8 +3,8 @@
 import functools
 from typing import Any
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import KINDS, decoder, layer_masks, usual_sizes
+from stripectl.models.decoder_config import KINDS, decoder, layer_masks, usual_sizes
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
 

@@ -2,8 +2,8 @@
 
 import functools
 
-from stripectl.core.config_json import Family
-from stripectl.core.decoder_config import decoder, usual_sizes
+from stripectl.models.decoder_config import decoder, usual_sizes
+from stripectl.models.family import Family
 
 family = Family(
     functools.partial(decoder, query_key_norms="head"),

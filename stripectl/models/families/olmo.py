@@ -2,7 +2,7 @@
 
 import functools
 
-from stripectl.core.config_json import Family
-from stripectl.core.decoder_config import decoder, usual_sizes
+from stripectl.models.decoder_config import decoder, usual_sizes
+from stripectl.models.family import Family
 
 family = Family(functools.partial(decoder, norms=0), usual_sizes(50304, 4096, 11008, 32, 32))

@@ -1,7 +1,8 @@
 """Qwen3 with experts (Yang et al. 2025, arXiv:2505.09388) in place of the feed-forward."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import decoder, experts_in_every_layer, layer_masks, usual_sizes
+from stripectl.models.decoder_config import decoder, layer_masks, usual_sizes
+from stripectl.models.experts import experts_in_every_layer
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 EXPERTS = {"num_local_experts": "num_experts"}
 

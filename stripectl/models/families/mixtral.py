@@ -1,7 +1,8 @@
 """Mixtral (Jiang et al. 2024, arXiv:2401.04088): Mistral with experts in place of the feed-forward."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import decoder, experts_in_every_layer, layer_masks, usual_sizes
+from stripectl.models.decoder_config import decoder, layer_masks, usual_sizes
+from stripectl.models.experts import experts_in_every_layer
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:

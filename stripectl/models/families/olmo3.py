@@ -1,7 +1,7 @@
 """OLMo 3: OLMo 2 with windows in three of four layers."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import decoder, every, layer_masks, usual_sizes
+from stripectl.models.decoder_config import decoder, every, layer_masks, usual_sizes
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:

@@ -1,16 +1,10 @@
 """DeepSeek-V3 (DeepSeek-AI 2024, arXiv:2412.19437): latent attention and experts."""
 
-from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import (
-    LATENT,
-    decoder,
-    experts_after_dense_layers,
-    latent,
-    latent_norms,
-    matrices,
-    usual_sizes,
-)
 from stripectl.core.replacement import FIGURES, OMITTED, WORK, Replacement
+from stripectl.models.decoder_config import decoder, usual_sizes
+from stripectl.models.experts import experts_after_dense_layers
+from stripectl.models.family import ConfigKeys, Family, ModelConfig
+from stripectl.models.latent_attention import LATENT, latent, latent_norms, matrices
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
