@@ -1,6 +1,6 @@
 """Where a chain, a gather, a prefix scan or all-to-alls of gated linear attention are fastest, and why the borders lie
 where they do. Simulated, nothing runs: on TPUs a chunk takes the compiler's cycles for `pallas_gated`, on GPUs the
-memory traffic of its stages or its matmuls at the datasheet's rate.
+memory traffic of its stages at the share of the memory's rate that measured kernels reach.
 
     python benchmarks/recurrence_map.py              # both passes; a minute
     python benchmarks/recurrence_map.py --latency 10 # of a hop, in microseconds, where the profile has none
@@ -23,7 +23,6 @@ from stripectl.costs.cost_model import CostModel
 from stripectl.costs.source_order import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
-from stripectl.results.cost_source import CostOrigin
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import duration
@@ -65,8 +64,8 @@ def workload(shape: str, seq_len: int, passes: str) -> Workload:
 
 
 class Assumed(NamedTuple):
-    """Figures that profiles of GPUs lack: the latency of a hop, and how much longer chunks take than by the
-    datasheet."""
+    """Figures that profiles of GPUs lack: the latency of a hop, and how much longer chunks take than
+    simulated."""
 
     latency_s: float
     slower: float
@@ -74,7 +73,7 @@ class Assumed(NamedTuple):
 
 def machine_of(target: Target, work: Workload, plan: Plan, assumed: Assumed) -> CostModel:
     machine = cost_model(target.hardware, work, plan, place_mesh(target, plan.mesh or ()))
-    if machine.cost_source.source != CostOrigin.DATASHEET:
+    if target.hardware.kind == "tpu":
         return machine
     both = (scaled(cost, assumed.slower) for cost in (machine.forward, machine.backward))
     machine = replace(machine, **dict(zip(("forward", "backward"), both, strict=True)))

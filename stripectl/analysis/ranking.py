@@ -162,10 +162,10 @@ def _but_for_tiles(m: Measurement) -> Hashable:
 
 
 def _from_default(m: Measurement) -> float:
-    """The distance of a plan's tiles from its kernel's default, where costs come from a datasheet, which has no costs
-    of tiles; otherwise 0, because the default is the fastest tile."""
+    """The distance of a plan's tiles from its kernel's default, where costs come from a datasheet or from chunks of
+    one size; otherwise 0, because the default is the fastest tile."""
     plan = m.plan
-    if not (m.cost_source and m.cost_source.source == CostOrigin.DATASHEET):
+    if not (m.cost_source and m.cost_source.source in (CostOrigin.DATASHEET, CostOrigin.MEASURED_STAGES)):
         return 0.0
     default = kernels[plan.kernel].default_tile(m.target.kind)
     return sum(tile.distance(default) for tile in plan.tiles.values())

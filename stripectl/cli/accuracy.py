@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime
     from stripectl.analysis.accuracy.paper import PaperKernel, SpeedUpAccuracy
     from stripectl.analysis.accuracy.ratio_error import RatioError
+    from stripectl.analysis.accuracy.recurrences import RecurrenceGroup
     from stripectl.analysis.accuracy.tables import Accuracy
 
 ERROR = ("rows", "error", "ratio", "spread", "worst", "worst row")
@@ -61,6 +62,7 @@ def accuracy_tables(found: "Accuracy") -> list["Table"]:
     return [
         attention_table([each for each in found.attention if not each.stands_in], OWN),
         attention_table([each for each in found.attention if each.stands_in], OTHERS),
+        recurrence_table(found.recurrences),
         collective_table(found.collectives),
         gpu_step_table(found.gpu_steps),
         *([] if found.rows is None else [each_row(found.rows)]),
@@ -85,6 +87,15 @@ def error_cells(error: "RatioError") -> tuple[str, ...]:
     """The cells of the columns ERROR."""
     far = f"{error.spread:.0%}", f"{error.worst:.0%}"
     return str(error.rows), f"{error.mean:.1%}", f"{error.ratio:.2f}", *far, error.worst_row
+
+
+def recurrence_table(groups: "Sequence[RecurrenceGroup]") -> "Table":
+    title = "recurrences on one GPU, predicted / measured, in rows that set no figure (rows: tokens x heads)"
+    made = number_table(title, ("device", "recurrence", "kernel", "pass"), ERROR)
+    for each in groups:
+        kernel = f"{each.kernel}{', other rows fitted' if each.same_kernel else ''}"
+        made.add_row(each.hardware, each.recurrence, kernel, each.passes, *error_cells(each.error))
+    return made
 
 
 def collective_table(groups: "Sequence[CollectiveGroup]") -> "Table":

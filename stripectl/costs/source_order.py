@@ -8,8 +8,9 @@ the plan's tiles. In this order, the first that knows them decides:
 3. the table that ships for the machine, where it has the tiles themselves (`table`);
 4. small programs, compiled for the machine (`small_programs`), where its compiler is at hand;
 5. the table's nearest entries;
-6. the compiler's estimates for the plan's own program, where it was compiled;
-7. the machine's datasheet.
+6. for recurrences on GPUs, measured kernels that compute a chunk in stages (`measured_stages`);
+7. the compiler's estimates for the plan's own program, where it was compiled;
+8. the machine's datasheet.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from stripectl.costs.cost_model import CostModel
 from stripectl.costs.links import with_links
 from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.costs.sources.distilled_attention import distilled_attention
+from stripectl.costs.sources.measured_stages import measured_stages
 from stripectl.costs.sources.table import exact_entries, nearest_entries
 from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
@@ -47,6 +49,6 @@ def cost_model(
         return with_links(hardware, machine, placement)
     if timings and (machine := timings(hardware, workload, plan)):
         return machine
-    sources = (exact_entries, small_programs, nearest_entries, own_program, datasheet_costs)
+    sources = (exact_entries, small_programs, nearest_entries, measured_stages, own_program, datasheet_costs)
     known = (source(hardware, workload, plan) for source in sources if source)
     return with_links(hardware, next(filter(None, known)), placement)

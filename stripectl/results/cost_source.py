@@ -19,6 +19,7 @@ class CostOrigin(StrEnum):
     BUNDLES = "bundles"
     PUBLISHED = "published"
     MEASURED_BEFORE = "measured_before"
+    MEASURED_STAGES = "measured_stages"
     ONE_BLOCK = "one_block"
     SHORT_RUN = "short_run"
     FEW_LAYERS = "few_layers"
@@ -56,6 +57,7 @@ PHRASES = {
     CostOrigin.BUNDLES: "the cycles of the compiler's final schedule",
     CostOrigin.PUBLISHED: "published times of the kernel",
     CostOrigin.MEASURED_BEFORE: "times of the kernel that stripectl measured on a GPU of this architecture",
+    CostOrigin.MEASURED_STAGES: "measured kernels that compute the chunks of a recurrence in stages",
 }
 DESCRIPTIONS = {
     CostOrigin.MEASURED_TILE: "Tiles were timed on this machine: whole, boundary and dead tiles separately, for one "
@@ -72,6 +74,9 @@ DESCRIPTIONS = {
     "distributed in waves over the processors of the GPU.",
     CostOrigin.MEASURED_BEFORE: "Nothing was timed here. Tiles take times derived from times that stripectl measured "
     "on a GPU of this architecture (`make check-gpu`).",
+    CostOrigin.MEASURED_STAGES: "Nothing was timed here. A chunk of a recurrence takes the memory traffic of its "
+    "stages at the share of the memory's rate that measured kernels reach on a GPU of this architecture, and a step in "
+    "the order of the chunks. The measurements have no backward pass, which takes the forward pass's share.",
     CostOrigin.NONE: "No time is predicted, because a figure that the prediction needs is not published.",
     CostOrigin.DATASHEET: "Nothing was timed. Tiles and hops take the times that the machine's published figures "
     "allow.",
@@ -153,6 +158,19 @@ class Rates(Sparse):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stages(Sparse):
+    """The measured kernel whose stages a chunk of a recurrence takes the time of, and the GPU that ran it: the share of
+    the memory's rate that the stages reach together, the seconds of a step from one chunk of a sequence to the next,
+    and the seconds of a call without its chunks."""
+
+    measured_on: str | None = None
+    measured_kernel: str | None = None
+    memory_share: float | None = None
+    step_s: float | None = None
+    stages_call_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinkCosts(Sparse):
     """The cost of a hop, and of slower hops by axis; `gathers_by_all_reduce` holds the axes, as `ring+ulysses`, over
     which an all-gather is compiled as an all-reduce."""
@@ -215,6 +233,7 @@ class CostSource(Sparse):
     links: Annotated[LinkCosts, INLINE] = field(default_factory=LinkCosts)
     exposed: Mapping[str, float] | None = None
     rates: Annotated[Rates, INLINE] = field(default_factory=Rates)
+    stages: Annotated[Stages, INLINE] = field(default_factory=Stages)
     sources: Mapping[str, str] | None = None
     left_out: str | None = None
     memory_left_out: str | None = None

@@ -22,6 +22,7 @@ from stripectl.analysis.accuracy.paper import (
     paper_kernel,
     speed_up_error,
 )
+from stripectl.analysis.accuracy.recurrences import RecurrenceGroup, recurrence_groups
 from stripectl.results.records import record_json
 from stripectl.util.json import Json
 
@@ -31,6 +32,7 @@ class Accuracy:
     """Errors by kind of prediction; `rows` are the published times of attention with their predictions, or None."""
 
     attention: Sequence[AttentionGroup]
+    recurrences: Sequence[RecurrenceGroup]
     collectives: Sequence[CollectiveGroup]
     gpu_steps: Sequence[GpuStepTime]
     paper: Sequence[SpeedUpAccuracy]
@@ -44,6 +46,7 @@ class Accuracy:
     def to_json(self) -> dict[str, Json]:
         found: dict[str, Json] = {
             "attention": [each._asdict() | {"error": each.error._asdict()} for each in self.attention],
+            "recurrences": [each._asdict() | {"error": each.error._asdict()} for each in self.recurrences],
             "collectives": [each._asdict() | {"error": each.error._asdict()} for each in self.collectives],
             "gpu_steps": [each._asdict() for each in self.gpu_steps],
             "paper": [each._asdict() for each in self.paper],
@@ -65,6 +68,7 @@ def compute_accuracy(rows: bool = False) -> Accuracy:
     """All errors; with `rows`, also every published time of attention."""
     return Accuracy(
         attention=[group for name in published_devices() for group in attention_groups(name)],
+        recurrences=recurrence_groups(),
         collectives=collective_groups(),
         gpu_steps=gpu_step_times(),
         paper=[speed_up_error(name) for name in measured_devices()],

@@ -16,9 +16,9 @@ from stripectl.results.tile_cost import TileCost
 LEFT_OUT = "kernel inefficiency at small blocks"
 
 
-def datasheet_costs(hardware: Hardware, workload: Workload, plan: Plan) -> CostModel:
-    """A machine, without links, whose tiles take their matmuls at the peak rate or their K/V at the memory's rate,
-    whichever is longer, and what else the plan's kernel reads and writes in memory.
+def datasheet_costs(hardware: Hardware, workload: Workload, plan: Plan, memory_share: float = 1.0) -> CostModel:
+    """A machine, without links, whose tiles take their matmuls at the peak rate or their K/V at a share of the memory's
+    rate, whichever is longer, and what else the plan's kernel reads and writes in memory.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -37,7 +37,7 @@ def datasheet_costs(hardware: Hardware, workload: Workload, plan: Plan) -> CostM
         left_out=LEFT_OUT,
     )
     forward, backward = (
-        roofline(workload, plan.tiles[passes], rate, memory, kernel)[passes == "backward"]
+        roofline(workload, plan.tiles[passes], rate, memory_share * memory, kernel)[passes == "backward"]
         for passes in ("forward", "backward")
     )
     return CostModel(forward, backward, source, overlaps=hardware.overlaps)

@@ -16,6 +16,8 @@ from stripectl.core.workload import DTYPE_BYTES, GATE_DTYPE, Workload
 from stripectl.results.tile_cost import TileCost
 
 STATE_BYTES_PER_ELEMENT = 4
+# How often the stages of a chunk compute states in the order of a sequence's chunks.
+STATE_STEPS = {"map": 1, "outputs": 1, "transposed_map": 1, "gradients": 2}
 
 
 class ChunkWork(NamedTuple):
