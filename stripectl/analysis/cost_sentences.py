@@ -72,6 +72,9 @@ def _sentences(known: CostSource, plan: Plan, tile: str | None, compiler: str | 
         for each in known.disagrees:
             figures = f"{each.program_cycles:,.0f} cycles in its program, {each.table_cycles:,.0f} in the table"
             yield f"{plan}: a {each.tile} tile, {each.passes}: {figures}"
+    if known.deterministic_backward:
+        factor = f"{known.deterministic_backward:.2f} times as long"
+        yield f"the deterministic backward pass of {plan.kernel} takes {factor} (NVIDIA, cuDNN 9.22 on Blackwell)"
     for axis, worst in (known.links.slower_hops or {}).items():
         yield f"the slowest hop over {axis}: {worst}"
 

@@ -20,6 +20,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import CostModel
+from stripectl.costs.determinism import with_determinism
 from stripectl.costs.shape import TileShape, shapes_of
 from stripectl.costs.sources.entries import Entry, effective_clock_hz, entry_cost_model
 from stripectl.costs.sources.small_programs import (
@@ -256,8 +257,12 @@ def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, 
     plan = m.plan
     try:
         wired = place_mesh(target, plan.mesh or ())
+        hardware, flags = target.hardware, m.flags or {}
         machines = [
-            compiled_cost_model(target.hardware, own, each, said, wired, compilers.small_programs)
+            with_determinism(
+                compiled_cost_model(hardware, own, each, said, wired, compilers.small_programs),
+                *(hardware, own, each, flags),
+            )
             for (_, own, each), said in zip(m.layers, report.kinds, strict=True)
         ]
     except BadInput as error:  # the compiler's facts are valid without a time

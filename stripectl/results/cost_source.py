@@ -219,8 +219,9 @@ class CostSource(Sparse):
     origin has a record of its own, whose fields are written into the JSON of the source.
 
     `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
-    per element. `sources` names the publication of each figure of the datasheet. `softmax` is the source of the softmax
-    layers in a model that also has linear layers.
+    per element. `sources` names the publication of each figure of the datasheet. A backward pass that is deterministic
+    takes `deterministic_backward` times as long. `softmax` is the source of the softmax layers in a model that also has
+    linear layers.
     """
 
     source: CostOrigin
@@ -239,6 +240,7 @@ class CostSource(Sparse):
     memory_left_out: str | None = None
     not_compiled: str | None = None
     disagrees: tuple[CostDisagreement, ...] = ()
+    deterministic_backward: float | None = None
     softmax: "CostSource | None" = None
     few_layers: Annotated[FewLayers, INLINE] = field(default_factory=FewLayers)
 

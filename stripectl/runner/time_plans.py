@@ -11,6 +11,7 @@ from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.core_memory import VMEM_FLAG
 from stripectl.costs.cost_model import COUNTING, CostModel
+from stripectl.costs.determinism import DETERMINISM_FLAG, with_determinism
 from stripectl.errors import BadInput
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.machine_timings import MachineTimings
@@ -26,6 +27,8 @@ from stripectl.simulate.training_step import attention_cost_source, explained_st
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 from stripectl.workers.failure import failure_kind
 from stripectl.workers.worker_group import WorkerError
+
+SIMULATED_FLAGS = {VMEM_FLAG, DETERMINISM_FLAG}
 
 
 def time_plans(
@@ -67,12 +70,17 @@ def with_cost_models(case: Case, place: LocalTarget, timings: MachineTimings) ->
     refused = Measurement.of(case)
     if not case.is_ready:
         return refused, []
-    if unknown := ", ".join(sorted((case.flags or {}).keys() - {VMEM_FLAG})):
-        fact = f"cannot simulate the flag {unknown} because only {VMEM_FLAG} affects a simulation"
+    hardware, flags = place.target.hardware, case.flags or {}
+    if unknown := ", ".join(sorted(flags.keys() - SIMULATED_FLAGS)):
+        known = " and ".join(sorted(SIMULATED_FLAGS))
+        fact = f"cannot simulate the flag {unknown} because only {known} affect a simulation"
         reason = Reason.unsupported(fact, "Try --method compiled, or --method measured.")
         return replace(refused, status="refused", reason=reason), []
     try:
-        machines = [plan_costs(group, place, timings) for group in case.layers]
+        machines = [
+            with_determinism(plan_costs(group, place, timings), hardware, group.workload, group.plan, flags)
+            for group in case.layers
+        ]
         if case.workload.passes == STEP:
             timings.hardware(place, case.workload.dtype)
     except BadInput as error:
