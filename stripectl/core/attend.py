@@ -4,13 +4,22 @@ A scheme asks for the smallest protocol that it needs: `Attend` is enough for ev
 them with a kernel, `simulate` with clocks; a new implementation can begin with `Attend`.
 
 Arrays are (batch, heads, rows, head_dim). `me` is the shard of the queries and `src` the shard of the keys and values.
-A state is what queries know of the keys that they have attended to so far, and starts as `empty`.
+A state says what queries know of the keys that they have attended to so far; `empty` makes the first. It is None if one
+call of a library's kernel can hold all scores (`calls_once`), and the result of this call, a `PartialResult`, is the
+state after it: final if the scheme makes no other call, otherwise merged with further results.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stripectl.core.comm import Array, Index
+
+
+class PartialResult(NamedTuple):
+    """The result of queries for some of their keys: the output in the dtype of the queries, and the log-sum-exp."""
+
+    out: Array
+    lse: Array
 
 
 class Attend(Protocol):
@@ -71,7 +80,7 @@ class PartialAttend(Attend, Protocol):
     """For schemes that combine the results of several devices."""
 
     def partial(self, q: Array, state: Array) -> Array:
-        """A state in a form to be sent: the output in the dtype of q, and the log-sum-exp."""
+        """A state in a form to be sent, a `PartialResult`."""
         ...
 
     def merge(self, state: Array, partial: Array) -> Array:

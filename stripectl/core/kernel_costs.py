@@ -28,9 +28,13 @@ class KernelCosts:
     tile_costs_of[pass] -> the kernel whose tiles this kernel computes, where that is another kernel: their cost is
         equal.
     moved_bytes_per_element[pass] -> bytes that a call reads and writes in memory for each element of its queries,
-        in addition to its tiles: for queries scaled beforehand and results merged afterwards.
+        in addition to its tiles: for queries that are scaled or transposed beforehand.
+    merged_bytes_per_element[pass] -> bytes in addition where the result is merged with other results.
     in_stages: it computes a chunk of a recurrence in stages, which exchange their results through memory.
-    query_copies[pass] -> how many copies of the queries a call holds in memory while it runs.
+    query_copies[pass] -> how many copies of the queries a call holds in memory while it runs; merged_copies[pass] ->
+        how many in addition where the result is merged.
+    sum_lanes: how many float32 lanes the library fills with a log-sum-exp. A call holds them all, unless its result is
+        merged, which takes their place; for a backward pass they are turned first, and so held twice.
     saved_score_tiles[pass] -> how many float32 arrays of a tile's scores it holds while it runs.
     dq_sums(keys of a piece, tile) -> how many partial sums of dQ, each as large as the queries, a backward pass keeps
         in memory and adds up at its end, and how many arrays of this size it reads and writes for that. None for a
@@ -48,8 +52,11 @@ class KernelCosts:
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict[str, tuple[PallasKernel, ...]])
     tile_costs_of: Mapping[str, str] = field(default_factory=dict[str, str])
     moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
+    merged_bytes_per_element: Mapping[str, int] = field(default_factory=dict[str, int])
     in_stages: bool = False
     query_copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    merged_copies: Mapping[str, int] = field(default_factory=dict[str, int])
+    sum_lanes: int = 0
     saved_score_tiles: Mapping[str, int] = field(default_factory=dict[str, int])
     dq_sums: Callable[[int, Tile], tuple[int, int]] | None = None
     vmem_bytes: Callable[[Any, Any, str, int], int] | None = None

@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from stripectl.core.kernel import Kernel
 from stripectl.core.layout import UNBOUNDED, WHOLE, Documents, Index, Layout, MaskBlock, Window, layouts
 from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES
@@ -51,6 +52,14 @@ class SequenceSharding:
     @property
     def key_piece(self) -> int:
         return self.rows // self.layout.pieces
+
+    @property
+    def one_rectangle(self) -> bool:
+        """Whether one rectangle holds all scores: with a causal mask on its diagonal, or without a mask."""
+        if self.shards > 1 or self.layout.pieces > 1 or self.window.left is not None:
+            return False
+        (band,) = self.bands(0, 0)
+        return band.high == 0 or band.high >= band.cols - 1
 
     def orders(self) -> tuple[np.ndarray, np.ndarray]:
         """int64 (queries, keys), such that stored = natural[order]."""
@@ -135,6 +144,11 @@ def sequence_sharding(workload: Workload, plan: Plan) -> SequenceSharding:
     dealt, rows = query_sharding(workload, plan) == "rows", workload.seq_len // plan.shards
     queries = workload.queries // plan.shards if dealt else workload.queries
     return SequenceSharding(layouts[plan.layout], workload.window, plan.shards, rows, queries, dealt)
+
+
+def calls_once(kernel: Kernel, sharding: SequenceSharding) -> bool:
+    """Whether one call of the kernel can hold all scores and return the result as its library does."""
+    return kernel.once and sharding.one_rectangle
 
 
 def query_sharding(workload: Workload, plan: Plan) -> str:

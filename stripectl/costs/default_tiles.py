@@ -18,12 +18,12 @@ from stripectl.core.layer_groups import by_layer_group
 from stripectl.core.layout import Tile
 from stripectl.core.mask_tiles import TileCount, tile_ends
 from stripectl.core.plan import Plan
-from stripectl.core.sequence_sharding import SequenceSharding, document_lookup, sequence_sharding
+from stripectl.core.sequence_sharding import SequenceSharding, calls_once, document_lookup, sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.core_memory import why_tile_exceeds_core
 from stripectl.costs.keys_at_once import third_sides
-from stripectl.costs.padding import padding_traffic
+from stripectl.costs.padding import ACCUMULATOR_BYTES, padding_traffic
 from stripectl.costs.shape import TileShape
 from stripectl.costs.sources.entries import on_device
 from stripectl.costs.sources.table import machine_table
@@ -149,7 +149,8 @@ def bytes_moved(tile: Tile, calls: Calls) -> float:
     queries = calls.sharding.query_rows * shape.heads.keys
     moved = 0.0
     if kernel.pads(tile, rows):
-        moved += padding_traffic(shape.passes, queries, 2 * queries / shape.group, itemsize).moved
+        result_bytes = itemsize if calls_once(kernel, calls.sharding) else ACCUMULATOR_BYTES
+        moved += padding_traffic(shape.passes, queries, 2 * queries / shape.group, itemsize, result_bytes).moved
     if shape.passes == "backward" and kernel.costs.dq_sums:
         moved += kernel.costs.dq_sums(rows, tile)[1] * queries * itemsize
     return moved

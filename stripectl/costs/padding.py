@@ -12,11 +12,13 @@ class PaddingTraffic(NamedTuple):
     moved: float
 
 
-def padding_traffic(passes: str, queries: float, keys: float, itemsize: int) -> PaddingTraffic:
+def padding_traffic(
+    passes: str, queries: float, keys: float, itemsize: int, result_bytes: int = ACCUMULATOR_BYTES
+) -> PaddingTraffic:
     """The copies of a call over `queries` elements of queries and `keys` elements of keys and values: its arguments are
-    copied, and its float32 results too, before with padding and afterwards without."""
+    copied, and its results too, by default in float32, before with padding and afterwards without."""
     arguments, results = (1, 1) if passes == "forward" else (2, 1)  # of the size of the queries
-    written = results * queries * ACCUMULATOR_BYTES
+    written = results * queries * result_bytes
     held = (arguments * queries + keys) * itemsize + written
-    gradients = keys * ACCUMULATOR_BYTES if passes == "backward" else 0
+    gradients = keys * result_bytes if passes == "backward" else 0
     return PaddingTraffic(held + gradients, 2 * (held + written + gradients))

@@ -11,7 +11,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.plan import STATES, Plan
 from stripectl.core.scheme import Scheme, schemes
-from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.sequence_sharding import calls_once, sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.execute.attend import JaxAttend, KeysValues, Saved
 from stripectl.execute.comm import JaxComm
@@ -66,7 +66,7 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
         q, kv, starts, out, residual = residuals
         delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
         own = replace(attend, starts_BD=starts)
-        dq, dkv = written(Saved(q, dout, residual, delta), kv, own, comm)
+        dq, dkv = written(Saved(q, dout, residual, delta, out if attend.once else None), kv, own, comm)
         return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
 
     def backward(residuals: tuple, dout: jax.Array) -> tuple:
@@ -78,16 +78,16 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
 def plan_attention(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
     """The `attention` of a plan that names its tile: (q, k, v, *gates, starts if any) -> out on one shard of each
     array."""
-    given = kernels[plan.kernel].load(), sequence_sharding(workload, plan), plan.tiles
-    comm = JaxComm(plan)
-    if kernels[plan.kernel].makes_hops:
+    kernel, sharding, comm = kernels[plan.kernel], sequence_sharding(workload, plan), JaxComm(plan)
+    given = kernel.load(), sharding, plan.tiles
+    if kernel.makes_hops:
         comm = FusedHopComm(plan)
         attend = FusedHopAttend(*given, value_dim=workload.value_dim, comm=comm)
     elif workload.gated:
         own = {"recurrence": workload.gated, "key_dim": workload.head_dim, "keeps": plan.states == STATES[0]}
         attend = JaxGatedAttend(*given, value_dim=workload.value_dim, **own)
     elif workload.rates is None:
-        attend = JaxAttend(*given, value_dim=workload.value_dim)
+        attend = JaxAttend(*given, value_dim=workload.value_dim, once=calls_once(kernel, sharding))
     else:
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
         kept = {"features": workload.features, "keeps": plan.states == STATES[0]}

@@ -85,6 +85,8 @@ class JaxComm:
     def loop(self, first: int, last: int, body: Callable[[Index, Tree], Tree], state: Tree) -> Tree:
         if first >= last:
             return state
+        if last - first == 1 and self.plan.shards == 1:
+            return body(first, state)
         unroll = min(self.plan.unroll, last - first)
 
         def apart(i: Index, state: Tree) -> Tree:

@@ -3,18 +3,20 @@
 Devices along the axes that divide heads and batch are equal.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.attend import PartialResult
 from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import WHOLE, Tile
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.plan import STATES, Plan
-from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.sequence_sharding import calls_once, sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.padding import ACCUMULATOR_BYTES, padding_traffic
 from stripectl.results.tile_cost import TileCost
@@ -23,6 +25,7 @@ from stripectl.simulate.memory import TimedArray, latest, leaves, map_leaves
 from stripectl.simulate.tile_counts import busiest_processors, count_round
 
 SCORE_BYTES = 4
+State = TimedArray | PartialResult  # `core.attend`; of accumulators the output alone
 VALUES = "values"  # a round of weighted values, whose scores had their own round
 
 
@@ -41,7 +44,7 @@ class KernelCall(NamedTuple):
 
 class SimulatedAttend:
     """Simulated `attend`: a call costs the time of its tiles, on every device at once, and an operation without tiles
-    costs nothing. Only the output of a state is counted. `tiles` holds the tiles of every plan, by pass."""
+    costs nothing. Only the output of a state takes memory. `tiles` holds the tiles of every plan, by pass."""
 
     def __init__(
         self,
@@ -65,7 +68,8 @@ class SimulatedAttend:
         keys, dq_sums = self.sharding.key_piece, self.kernel.costs.dq_sums
         sums = [dq_sums(keys, tile) for tile in tiles.get("backward", ())] if dq_sums else []
         self.dq_sums = np.array(sums)  # (plans, [partial sums of dQ, arrays moved for them])
-        self.value_dim = workload.value_dim
+        self.value_dim, self.once = workload.value_dim, calls_once(self.kernel, self.sharding)
+        self.sum_lanes = self.kernel.costs.sum_lanes * (1 if workload.passes == "forward" else 2)
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
         self.rounds_run = list[KernelCall]()
         self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
@@ -78,7 +82,10 @@ class SimulatedAttend:
     def rounds(self, by: int = 1) -> int:
         return self.sharding.rounds(by)
 
-    def empty(self, q: TimedArray) -> TimedArray:
+    def empty(self, q: TimedArray) -> TimedArray | None:
+        return None if self.once else self._empty_accumulators(q)
+
+    def _empty_accumulators(self, q: TimedArray) -> TimedArray:
         """An output of zeros."""
         return self._zeros(q.sized(ELEMENTS, self.value_dim).at(q.ready))
 
@@ -87,37 +94,64 @@ class SimulatedAttend:
         return self.clocks.free(q.shape, ACCUMULATOR_BYTES, q) if self.clocks.recording else q
 
     def __call__(
-        self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: TimedArray, part: tuple[int, int] = WHOLE
-    ) -> TimedArray:
-        cost, needs = self.clocks.machine.forward, [q, into, *leaves(kv)]
-        out, before = into.at(self._compute("forward", cost, q, me, src, needs, part)), into.bare
+        self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: State | None, part: tuple[int, int] = WHOLE
+    ) -> State:
+        once = into is None and part == WHOLE
+        if once:
+            rows = q.sized(ELEMENTS, self.value_dim)
+            state, before = self.clocks.allocate(rows.shape, self.itemsize, q.ready), None
+        else:
+            state = self._empty_accumulators(q) if into is None else self._accumulators(into)
+            before = state.bare
+        cost, needs = self.clocks.machine.forward, [q, state, *leaves(kv)]
+        out = state.at(self._compute("forward", cost, q, me, src, needs, part, once=once))
+        kept = [q, *leaves(kv), *([out] if once else [])]
 
         def transpose(given: TimedArray, gradients: Gradients) -> None:
-            needs = [given, q, *leaves(kv)]
+            needs = [given, *kept]
             end = self._compute("backward", self.clocks.machine.backward, q, me, src, needs, part)
             self.clocks.ledger.beside(sum(leaf.elements for leaf in (q, *leaves(kv))) * ACCUMULATOR_BYTES)
             for primal in (q, *leaves(kv)):
                 gradients.add(primal, end)
-            gradients.add(before, given.ready, given.memory)
+            if before:
+                gradients.add(before, given.ready, given.memory)
 
         self.clocks.record(out, transpose)
-        return out
+        return PartialResult(out, TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, out.ready)) if once else out
 
     def backward(
-        self, saved: Any, kv: Any, me: Any, src: Any, *, into: TimedArray, part: tuple[int, int] = WHOLE
+        self, saved: Any, kv: Any, me: Any, src: Any, *, into: TimedArray | None, part: tuple[int, int] = WHOLE
     ) -> tuple[TimedArray, Any]:
-        cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
-        end = self._compute("backward", cost, saved[0], me, src, needs, part)
-        return into.at(end), map_leaves(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+        once, q = into is None and part == WHOLE, saved[0]
+        width = self.itemsize if once else ACCUMULATOR_BYTES
+        dq = self.clocks.allocate(q.shape, width, q.ready) if once else into or self._zeros(q)
+        cost, needs = self.clocks.machine.backward, [*leaves(saved), dq, *leaves(kv)]
+        end = self._compute("backward", cost, q, me, src, needs, part, once=once)
+        return dq.at(end), map_leaves(lambda leaf: self.clocks.allocate(leaf.shape, width, end), kv)
 
-    def partial(self, q: TimedArray, state: TimedArray) -> tuple[TimedArray, TimedArray]:
-        return self.finish(q, state), self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
+    def _accumulators(self, state: State) -> TimedArray:
+        """A state in float32, to which other results can be added."""
+        if not isinstance(state, PartialResult):
+            return state
+        out = state.out
+        return self.clocks.moved(out.shape, ACCUMULATOR_BYTES, out, times=1 + out.itemsize / ACCUMULATOR_BYTES)
 
-    def finish(self, q: TimedArray, state: TimedArray) -> TimedArray:
+    def partial(self, q: TimedArray, state: State) -> PartialResult:
+        if isinstance(state, PartialResult):
+            return state
+        lse = self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
+        return PartialResult(self.finish(q, state), lse)
+
+    def finish(self, q: TimedArray, state: State) -> TimedArray:
         """The output, in the dtype of the queries."""
+        if isinstance(state, PartialResult):
+            return state.out
         return self.clocks.moved(state.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
 
-    def merge(self, state: TimedArray, partial: Any) -> TimedArray:
+    def merge(self, state: State | None, partial: Any) -> State:
+        if state is None:
+            return PartialResult(*partial)
+        state = self._accumulators(state)
         return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3, in_place=True)
 
     def split(self, kv: Any, parts: int) -> list[Any]:
@@ -137,8 +171,8 @@ class SimulatedAttend:
 
         return map_leaves(join, *parts)
 
-    def zeros(self, saved: Any) -> TimedArray:
-        return self._zeros(saved[0])
+    def zeros(self, saved: Any) -> TimedArray | None:
+        return None if self.once else self._zeros(saved[0])
 
     def _zeros(self, q: TimedArray) -> TimedArray:
         return self.clocks.allocate(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
@@ -250,10 +284,13 @@ class SimulatedAttend:
     def weigh(self, weights: TimedArray, v: TimedArray, me: Any, src: Any, *, into: TimedArray) -> TimedArray:
         return self._half(VALUES, into, into, (weights, v, into), me, src)
 
-    def maximum(self, state: TimedArray) -> TimedArray:
+    def maximum(self, state: State) -> TimedArray:
+        if isinstance(state, PartialResult):
+            return state.lse
         return self.clocks.free(state.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
 
-    def rescale(self, state: TimedArray, maximum: TimedArray) -> tuple[TimedArray, TimedArray]:
+    def rescale(self, state: State, maximum: TimedArray) -> tuple[TimedArray, TimedArray]:
+        state = self._accumulators(state)
         shapes = state.shape, maximum.shape
         out, total = (self.clocks.free(shape, ACCUMULATOR_BYTES, state, maximum) for shape in shapes)
         return out, total
@@ -304,21 +341,25 @@ class SimulatedAttend:
         needs: list[TimedArray],
         part: tuple[int, int],
         share: float = 1.0,
+        once: bool = False,
     ) -> np.ndarray:
-        tiles = self._count(passes, me, src, part)
+        tiles, costs = self._count(passes, me, src, part), self.kernel.costs
         if cost.processors:
             tiles = self._in_waves(passes, cost, q, tiles, me, src, part)
         back = "backward" if passes == "backward" else "forward"
-        copies = self.kernel.costs.query_copies.get(passes, 0)
-        if self.kernel.costs.bundles and self.clocks.in_loop:
+        copies = costs.query_copies.get(passes, 0) + (0 if once else costs.merged_copies.get(passes, 0))
+        sums = self.sum_lanes * math.prod(q.shape[: ROWS + 1]) * ACCUMULATOR_BYTES if once and back == "forward" else 0
+        if costs.bundles and self.clocks.in_loop:
             copies *= 2  # a TPU's compiler makes the copies of the round after a loop before the loop
-        self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
-        if moves := self.kernel.costs.moved_bytes_per_element.get(passes):
+        self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back] + sums)
+        moves = costs.moved_bytes_per_element.get(passes, 0)
+        moves += 0 if once else costs.merged_bytes_per_element.get(passes, 0)
+        if moves:
             self.clocks.touch(share * moves * q.elements)
         if passes == "backward" and self.dq_sums.size:
             self._add_partial_sums(q)
         if (padded := self.pads.get(back)) is not None:
-            self._pad(back, q, padded, part[1])
+            self._pad(back, q, padded, part[1], self.itemsize if once else ACCUMULATOR_BYTES)
         return self._advance(passes, cost, q, needs, tiles, share)
 
     def _add_partial_sums(self, q: TimedArray) -> None:
@@ -327,10 +368,10 @@ class SimulatedAttend:
         self.clocks.ledger.beside(held)
         self.clocks.touch(moved[:, None])
 
-    def _pad(self, passes: str, q: TimedArray, padded: np.ndarray, parts: int) -> None:
+    def _pad(self, passes: str, q: TimedArray, padded: np.ndarray, parts: int, result_bytes: int) -> None:
         """The memory and the traffic of a call that pads rows; `padded` says which plans pad."""
         keys = 2 * q.elements * self.kv_heads // max(q.shape[HEADS], self.kv_heads) // parts
-        traffic = padding_traffic(passes, q.elements, keys, self.itemsize)
+        traffic = padding_traffic(passes, q.elements, keys, self.itemsize, result_bytes)
         self.clocks.ledger.beside(padded[:, 0] * traffic.held)
         self.clocks.touch(padded * traffic.moved)
 

@@ -35,10 +35,10 @@ class SimulatedGatedAttend(SimulatedAttend):
     def zeros(self, saved: Any) -> TimedArray:
         return saved[0].bare
 
-    def __call__(self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: TimedArray, part: Any = None) -> TimedArray:
+    def __call__(self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: Any, part: Any = None) -> TimedArray:
         return self.apply(q, kv, self._none(kv), into=into)
 
-    def backward(self, saved: Any, kv: Any, me: Any, src: Any, *, into: TimedArray, part: Any = None) -> Any:
+    def backward(self, saved: Any, kv: Any, me: Any, src: Any, *, into: Any, part: Any = None) -> Any:
         return self.state_backward(saved, kv, self._none(kv), self._none(kv), into=(into, None))
 
     def local_part(self, q: TimedArray, kv: Any, me: Any, part: Any, *, into: TimedArray) -> TimedArray:

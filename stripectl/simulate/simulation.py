@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.attend import PartialResult
 from stripectl.core.comm import ROWS
 from stripectl.core.intervals import Overlap, overlap, union_s
 from stripectl.core.mask_tiles import TileCount
@@ -161,7 +162,7 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     entry = clocks.recorded()
     clocks.recording = both and scheme.backward is None
     state = scheme.forward(q, kv, attend, clocks)
-    if not isinstance(state, TimedArray):
+    if not isinstance(state, TimedArray | PartialResult):
         raise wrong_result("forward", scheme.forward, "the state of its queries", state)
     if not both or scheme.backward is None:
         q, kv = q.bare, None
@@ -179,7 +180,7 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         gradients.add(result, np.maximum(ready, clocks.now), given.memory)
         clocks.transpose(leaving, gradients)
         if layer:
-            result, out = result.bare, out.bare
+            result, out = result.bare, out if attend.once and scheme.backward else out.bare
         if scheme.backward is None:
             clocks.transpose(meeting, gradients)
         else:
@@ -207,7 +208,7 @@ def _own_backward(
     q, kv = met
     met.clear()
     row = TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
-    saved = q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready)
+    saved = (q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready), *([out] if attend.once else []))
     primals = [leaf.bare for leaf in (q, *leaves(kv))]
     result = scheme.backward(saved, kv, attend, clocks)
     found = leaves(result) if isinstance(result, tuple | TimedArray) else []

@@ -120,9 +120,13 @@ def test_an_error_is_computed_from_ratios() -> None:
 
 
 def test_a_plan_on_a_gpu_is_predicted_beside_its_kernel() -> None:
-    """It writes its result in float32, merges and rounds it, so it takes longer."""
+    """The result of its kernel is final, except behind a prefix and in a window, where results are merged."""
+    merges = {True: 0, False: 0}
     for each in attention_predictions("h200"):
-        assert each.call and each.call > each.predicted
+        merged = (each.row.mask == "causal" and each.row.q_len < each.row.kv_len) or each.row.mask.startswith("sliding")
+        assert each.call and (each.call > each.predicted if merged else each.call == pytest.approx(each.predicted))
+        merges[merged] += 1
+    assert min(merges.values()) > 10
     assert all(each.call is None for each in attention_predictions("v5p"))
 
 

@@ -97,6 +97,7 @@ def test_equals_dense_attention(stand_in, layout: str, mask: str, rows: int) -> 
     sizes = {"heads": 4, "kv_heads": 2, "head_dim": 64, "dtype": "float32", "mask": mask}
     work = Workload(seq_len=2 * rows, batch=2, passes="forward-backward", **sizes)
     check(work, parse_plan(f"ring/{layout}/tokamax_gpu@ring=2"))
+    check(work, parse_plan(f"ring/{layout}/tokamax_gpu@ring=1"))
 
 
 @pytest.mark.parametrize("high", [UNBOUNDED, 0, -1, -130, -256], ids=str)

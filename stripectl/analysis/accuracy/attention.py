@@ -181,7 +181,8 @@ def predicted_s(row: PublishedTime) -> float | None:
 
 
 def call_s(row: PublishedTime) -> float | None:
-    """Seconds of a plan on one GPU in the pass of a row, which merges and rounds its result; None for other devices."""
+    """Seconds of a plan on one GPU in the pass of a row; None for other devices. Behind a prefix it calls its kernel
+    twice, and merges and rounds the results."""
     hardware = Hardware.load(row.hardware)
     if hardware.kind != "gpu":
         return None

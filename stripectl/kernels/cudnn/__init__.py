@@ -73,11 +73,12 @@ about = Kernel(
     default_tile=lambda kind: COUNTED,
     why_unsupported=why_unsupported,
     counting_tile=COUNTED,
+    once=True,
     roundings=lambda head_dim: 1,  # of the results of rectangles
     costs=KernelCosts(
         hides_workspace=True,
         rows_per_fetch=SHARING,
         # Outputs merge in float32; backward, an output is built so that the library computes the given delta.
-        moved_bytes_per_element={"forward": 10, "backward": 18},
+        merged_bytes_per_element={"forward": 10, "backward": 18},
     ),
 )

@@ -62,12 +62,16 @@ about = Kernel(
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
+    once=True,
     roundings=lambda head_dim: 1 + roundings_of_scaled_queries(head_dim),  # and of the results of rectangles
     costs=KernelCosts(
-        # Queries are scaled; the results of rectangles are merged in float32.
-        moved_bytes_per_element={"forward": 14, "backward": 14},
+        # Queries are scaled, and dQ; the results of rectangles are merged in float32.
+        moved_bytes_per_element={"forward": 4, "backward": 8},
+        merged_bytes_per_element={"forward": 10, "backward": 6},
         vmem_bytes=vmem_bytes,
-        query_copies={"forward": 2, "backward": 2},  # and a separate result
+        query_copies={"forward": 1, "backward": 1},
+        merged_copies={"forward": 1, "backward": 1},  # a separate result
+        sum_lanes=LANES,
         bundles={
             "forward": (PallasKernel("_fwd_", matmuls=2, blocks=2),),
             "backward": (

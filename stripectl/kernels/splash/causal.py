@@ -8,8 +8,8 @@ A mask j <= i + high with high < 0 is the causal mask after the queries have mov
 which attend to no key, leave, and rows of zeros follow the last. With high > 0, which occurs only for queries behind a
 cached prefix, the first `high` keys have no mask and the other keys the causal mask.
 
-Such a library computes delta itself as rowsum(dout * out) from an output that it is given. stripectl has a delta
-instead, so `output_for` builds an output that gives this delta.
+Such a library computes delta itself as rowsum(dout * out) from an output that it is given. Where several results are
+merged, stripectl has a delta instead, so `output_for` builds an output that gives this delta.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from jax import Array, lax
 from stripectl.core.layout import UNBOUNDED, Bands, Index, MaskBlock, Tile
 from stripectl.errors import BadInput
 from stripectl.kernels.splash import rectangles
-from stripectl.kernels.splash.rectangles import NOTHING, fold
+from stripectl.kernels.splash.rectangles import NOTHING, Passes, fold, unfold
 from stripectl.kernels.xla.kernel import Arrays
 
 PARTS = 2  # parts of the columns that carry delta; each part corrects the rounding of the parts before it
@@ -96,8 +96,8 @@ def differentiate_moved(
     return moved(dq, -rows), dk, dv
 
 
-def causal_passes(name: str, attend: Callable, differentiate: Callable) -> tuple[Callable, Callable]:
-    """(forward, backward) of the kernel `name`, from its library's attend(causal, q_MTH, k_LSH, v_LSH) ->
+def causal_passes(name: str, attend: Callable, differentiate: Callable) -> Passes:
+    """The passes of the kernel `name`, from its library's attend(causal, q_MTH, k_LSH, v_LSH) ->
     (out_MTH, log-sum-exp_MT) and differentiate(causal, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH) ->
     (dq_MTH, dk_LSH, dv_LSH)."""
 
@@ -132,4 +132,26 @@ def causal_passes(name: str, attend: Callable, differentiate: Callable) -> tuple
         dq, dk, dv = rectangles.backward(queries, [fold(k_BKSH), fold(v_BKSH)], dq_BNTH, bands, compute)
         return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)
 
-    return forward, backward
+    def forward_once(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, bands: Bands, tile: Tile) -> tuple[Array, Array]:
+        (band,) = bands
+        out, lse = attend(band.high < band.cols - 1, fold(q_BNTH), fold(k_BKSH), fold(v_BKSH))
+        return unfold(out, q_BNTH), unfold(lse, q_BNTH)
+
+    def backward_once(
+        q_BNTH: Array,
+        k_BKSH: Array,
+        v_BKSH: Array,
+        dout_BNTH: Array,
+        lse_BNT: Array,
+        delta_BNT: Array,
+        out_BNTH: Array,
+        bands: Bands,
+        tile: Tile,
+    ) -> tuple[Array, Array, Array]:
+        """(dq, dk, dv). The library computes delta itself."""
+        (band,) = bands
+        arrays = q_BNTH, k_BKSH, v_BKSH, lse_BNT, out_BNTH, dout_BNTH.astype(q_BNTH.dtype)
+        dq, dk, dv = differentiate(band.high < band.cols - 1, *map(fold, arrays))
+        return unfold(dq, q_BNTH), unfold(dk, k_BKSH), unfold(dv, v_BKSH)
+
+    return Passes(forward, backward, forward_once, backward_once)

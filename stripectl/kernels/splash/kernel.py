@@ -27,7 +27,7 @@ import stripectl.compat as compat
 from stripectl.core.layout import Bands, MaskBlock, Tile
 from stripectl.core.mask_tiles import clip
 from stripectl.kernels.splash import rectangles
-from stripectl.kernels.splash.rectangles import fold
+from stripectl.kernels.splash.rectangles import Passes, fold, unfold
 from stripectl.kernels.splash.tile_memory import COMPUTE, COMPUTE_WHOLE, compute_size
 from stripectl.kernels.xla.kernel import Arrays
 
@@ -137,8 +137,13 @@ def scaled_queries(q_BNTH: Array) -> Array:
     return fold((q_BNTH.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
 
 
-def passes_of(attend: Callable, differentiate: Callable) -> tuple[Callable, Callable]:
-    """(forward, backward) of a kernel whose library computes a rectangle, as `attend` and `differentiate` do here."""
+def passes_of(attend: Callable, differentiate: Callable) -> Passes:
+    """The passes of a kernel whose library computes a rectangle, as `attend` and `differentiate` do here."""
+
+    def run_once(run: Callable, bands: Bands, tile: Tile, *arrays: Array) -> Arrays:
+        (band,) = bands
+        masked = pads_keys(bands, tile) or band.high < band.cols - 1
+        return compiled_or_interpreted(run, band, tile, masked)(*arrays)
 
     def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile) -> Arrays:
         def compute(band: MaskBlock, masked: bool, *arrays: Array) -> Arrays:
@@ -171,7 +176,28 @@ def passes_of(attend: Callable, differentiate: Callable) -> tuple[Callable, Call
         dq, dk, dv = rectangles.backward(queries, keys, dq_BNTH, bands, compute, padded)
         return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)
 
-    return forward, backward
+    def forward_once(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, bands: Bands, tile: Tile) -> tuple[Array, Array]:
+        out, lse = run_once(attend, bands, tile, scaled_queries(q_BNTH), fold(k_BKSH), fold(v_BKSH))
+        return unfold(out, q_BNTH), unfold(lse, q_BNTH)
+
+    def backward_once(
+        q_BNTH: Array,
+        k_BKSH: Array,
+        v_BKSH: Array,
+        dout_BNTH: Array,
+        lse_BNT: Array,
+        delta_BNT: Array,
+        out_BNTH: Array,
+        bands: Bands,
+        tile: Tile,
+    ) -> tuple[Array, Array, Array]:
+        rows = map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
+        arrays = scaled_queries(q_BNTH), fold(k_BKSH), fold(v_BKSH), *rows
+        dq, dk, dv = run_once(differentiate, bands, tile, *arrays)
+        dq = (dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype)
+        return unfold(dq, q_BNTH), unfold(dk, k_BKSH), unfold(dv, v_BKSH)
+
+    return Passes(forward, backward, forward_once, backward_once)
 
 
-forward, backward = passes_of(attend, differentiate)
+forward, backward, forward_once, backward_once = passes_of(attend, differentiate)

@@ -6,6 +6,7 @@ Letters: B batch, N query heads, T rows (queries), H head_dim; M = B N, because 
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -16,6 +17,15 @@ from stripectl.kernels.xla.kernel import Arrays
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
 NOTHING = 2 * EMPTY  # the log-sum-exp of no scores; it has no weight next to EMPTY
+
+
+class Passes(NamedTuple):
+    """The functions of a kernel whose library computes a rectangle, as `core.kernel.Kernel` has them."""
+
+    forward: Callable
+    backward: Callable
+    forward_once: Callable
+    backward_once: Callable
 
 
 def visit_blocks(bands: Bands, compute: Callable, state: Arrays, padded: bool) -> Arrays:
@@ -42,6 +52,11 @@ def visit_blocks(bands: Bands, compute: Callable, state: Arrays, padded: bool) -
 def fold(x: Array) -> Array:
     """Batch and heads as one dimension."""
     return x.reshape(-1, *x.shape[2:])
+
+
+def unfold(x: Array, like_BNTH: Array) -> Array:
+    """The inverse of `fold`, for an array with the batch and heads of another."""
+    return x.reshape(*like_BNTH.shape[:2], *x.shape[1:])
 
 
 def cut_block(x: Array, at: Index, size: int) -> Array:

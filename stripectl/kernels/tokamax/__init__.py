@@ -64,6 +64,7 @@ about = Kernel(
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
+    once=True,
     known_tile=known_tile,
     searched_sides=SEARCHED_SIDES,
     # And of the results of rectangles, and of the partial sums of dQ.
@@ -71,9 +72,11 @@ about = Kernel(
     costs=KernelCosts(
         dq_sums=dq_sums,
         vmem_bytes=vmem_bytes,
-        # Queries are scaled; the results of rectangles are merged in float32.
-        moved_bytes_per_element={"forward": 14, "backward": 14},
-        query_copies={"forward": 2, "backward": 2},  # and a separate result
+        # Queries are scaled, and dQ; the results of rectangles are merged in float32.
+        moved_bytes_per_element={"forward": 4, "backward": 8},
+        merged_bytes_per_element={"forward": 10, "backward": 6},
+        query_copies={"forward": 1, "backward": 1},
+        merged_copies={"forward": 1, "backward": 1},  # a separate result
         bundles={
             "forward": (PallasKernel("_fwd_", matmuls=2, only_live=True, blocks=2),),
             "backward": (PallasKernel("_dkv_", matmuls=5, only_live=True, shared=False, blocks=4),),

@@ -143,4 +143,4 @@ def differentiate(
     return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
 
 
-forward, backward = passes_of(attend, differentiate)
+forward, backward, forward_once, backward_once = passes_of(attend, differentiate)

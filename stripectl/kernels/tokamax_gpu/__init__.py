@@ -48,11 +48,13 @@ about = Kernel(
     why_unsupported=why_unsupported,
     why_missing=lambda: Reason.not_installed(why_no_tokamax("cudnn")),
     counting_tile=COUNTED,
+    once=True,
     roundings=lambda head_dim: 1,  # of the results of rectangles
     costs=KernelCosts(
         rows_per_fetch=SHARING,
-        # Outputs merge in float32; backward, an output is built so that the library computes the given delta. Rows come
-        # before heads in the library: queries, outputs and their gradients are copied.
-        moved_bytes_per_element={"forward": 18, "backward": 34},
+        # Rows come before heads in the library: queries, outputs and their gradients are copied.
+        moved_bytes_per_element={"forward": 8, "backward": 16},
+        # Outputs merge in float32; backward, an output is built so that the library computes the given delta.
+        merged_bytes_per_element={"forward": 10, "backward": 18},
     ),
 )

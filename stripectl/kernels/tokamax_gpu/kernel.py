@@ -88,4 +88,4 @@ def differentiate(
     return rows_first(dq, dk, dv)
 
 
-forward, backward = causal_passes("tokamax_gpu", attend, differentiate)
+forward, backward, forward_once, backward_once = causal_passes("tokamax_gpu", attend, differentiate)
