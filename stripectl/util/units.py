@@ -50,12 +50,13 @@ def times(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}x" if value >= 0.095 else f"{value:.2g}x"
 
 
-# The end of a name gives its unit (docs/contributing/style.md); a rate of FLOPs may be for a dtype.
+# The end of a name gives its unit (docs/contributing/style.md); a rate or a share may be for a dtype.
 ENDINGS: tuple[tuple[str, Callable[[float], str]], ...] = (
     (r"bytes_per_s(_one_way)?", lambda value: rate(value, "B/s")),
     (r"flops_per_s(_b?float\d+)?", lambda value: rate(value, "FLOP/s")),
     (r"hz", lambda value: rate(value, "Hz")),
     (r"bytes", nbytes),
+    (r"_share(_b?float\d+)?", lambda value: f"{value:.0%}"),
     (r"error", lambda value: f"{value:+.1%}"),
     (r"_s", duration),
 )
