@@ -8,6 +8,7 @@ import pytest
 
 from stripectl.analysis.accuracy import compiled_steps
 from stripectl.analysis.accuracy.attention import (
+    DISTILLED,
     AttentionGroup,
     attention_groups,
     attention_predictions,
@@ -122,7 +123,11 @@ def test_an_error_is_computed_from_ratios() -> None:
 def test_a_plan_on_a_gpu_is_predicted_beside_its_kernel() -> None:
     """The result of its kernel is final, except behind a prefix and in a window, where results are merged."""
     merges = {True: 0, False: 0}
+    distilled, others = [], []
     for each in attention_predictions("h200"):
+        (distilled if each.row.source == DISTILLED else others).append(each)
+    assert distilled and all(each.call is None for each in distilled)
+    for each in others:
         merged = (each.row.mask == "causal" and each.row.q_len < each.row.kv_len) or each.row.mask.startswith("sliding")
         assert each.call and (each.call > each.predicted if merged else each.call == pytest.approx(each.predicted))
         merges[merged] += 1

@@ -181,10 +181,10 @@ def predicted_s(row: PublishedTime) -> float | None:
 
 
 def call_s(row: PublishedTime) -> float | None:
-    """Seconds of a plan on one GPU in the pass of a row; None for other devices. Behind a prefix it calls its kernel
-    twice, and merges and rounds the results."""
+    """Seconds of a plan on one GPU in the pass of a row; None for other devices, and for calls of other libraries at a
+    distilled rate. Behind a prefix a plan calls its kernel twice, and merges and rounds the results."""
     hardware = Hardware.load(row.hardware)
-    if hardware.kind != "gpu":
+    if hardware.kind != "gpu" or row.source == DISTILLED:
         return None
     figures = {name: value for name, value in hardware.figures.items() if not name.startswith("sustained")}
     machine = cost_model(replace(hardware, figures=figures), row.workload, row.plan)
