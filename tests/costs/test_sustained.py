@@ -1,6 +1,7 @@
 """The rate that a GPU sustains."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.table import table_of
 from stripectl.costs.sustained import FULL_RATE_S, after_pause, sustained_share
 from stripectl.hardware.target import parse_target
+from tests.support.command import stripectl
 
 WORK = Workload(seq_len=2**15, heads=64, kv_heads=64, head_dim=128)
 PLAN = parse_plan("memory_efficient/contiguous/cudnn@tile=128x128")
@@ -32,3 +34,12 @@ def test_a_plan_runs_without_pauses(name: str, share: float) -> None:
     full = table.costs["cudnn", "bfloat16", "forward"][Heads(128, 128)][Tile(128, 128)]
     assert model.forward == replace(full, whole_s=full.whole_s / share, boundary_s=full.boundary_s / share)
     assert ("sustained_share_bfloat16" in (model.cost_source.sources or {})) == (share < 1)
+
+
+def test_the_line_of_costs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = [
+        stripectl("bench", "--seqlen", "64k", "--target", target, "--method", "simulated", "--pass", "forward").stdout
+        for target in ("gb200:2", "h200:2")
+    ]
+    assert ["at the rate that the GPU sustains" in each for each in said] == [True, False]
