@@ -84,8 +84,8 @@ class Kernel:
     counting_tile: for a library's kernel, which chooses its tiles itself: the tile in which its work is counted. A plan
         cannot name another tile.
     table_only: only times of the kernel are known, and nothing here runs it: it can be simulated.
-    once: it is a library's kernel, whose calls return results and not states. A call that holds all scores is final;
-        other results are merged and summed in float32.
+    returns_result: it is a library's kernel, whose calls return results and not states. A call that holds all scores is
+        final; other results are merged and summed in float32.
     makes_hops: the kernel sends the hops of a ring itself while it computes tiles: forward and backward take a
         `FusedHop` too, and return (their usual result, the arrays that the hop has brought).
     fallback: the kernel for cases that this kernel does not support, on the same hardware.
@@ -104,7 +104,7 @@ class Kernel:
         the log-sum-exp and delta = rowsum(dout * out) - dlse these are the gradients of attention; with the maximum,
         the cotangent of `out` and minus the cotangent of `sum` they are the gradients of the state.
 
-    A module whose kernel says `once` has two functions more, for bands that are one rectangle of all scores:
+    A module whose kernel `returns_result` has two functions more, for bands that are one rectangle of all scores:
 
     forward_once(q, k, v, bands, tile) -> (out, lse), out in the dtype of q.
     backward_once(q, k, v, dout, lse, delta, out, bands, tile) -> (dq, dk, dv) in the dtype of q.
@@ -138,7 +138,7 @@ class Kernel:
     min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS
     counting_tile: Tile | None = None
     table_only: bool = False
-    once: bool = False
+    returns_result: bool = False
     makes_hops: bool = False
     fallback: str = ""
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None

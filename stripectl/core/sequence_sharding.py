@@ -148,7 +148,7 @@ def sequence_sharding(workload: Workload, plan: Plan) -> SequenceSharding:
 
 def calls_once(kernel: Kernel, sharding: SequenceSharding) -> bool:
     """Whether one call of the kernel can hold all scores and return the result as its library does."""
-    return kernel.once and sharding.one_rectangle
+    return kernel.returns_result and sharding.one_rectangle
 
 
 def query_sharding(workload: Workload, plan: Plan) -> str:

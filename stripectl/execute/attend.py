@@ -22,8 +22,7 @@ from stripectl.core.sequence_sharding import SequenceSharding
 from stripectl.execute.derivatives import first_order_only, with_backward
 
 KeysValues = tuple[jax.Array, ...]  # keys, values, and the gates of a recurrence
-# Of queries: (out, maximum, sum) in float32, None or a `PartialResult` (`core.attend`); for linear attention (out, the
-# state before the shard, ...).
+# Of queries: (out, maximum, sum) in float32; for linear attention (out, the state before the shard, ...).
 State = Any
 
 
@@ -34,7 +33,7 @@ class Saved(NamedTuple):
     dout_BNTH: jax.Array
     residual: jax.Array  # from `finish`: lse_BNT, or for linear attention the state before the shard, (B, K, H, H)
     delta_BNT: jax.Array
-    out_BNTH: jax.Array | None = None  # where one call computes the pass
+    out_BNTH: jax.Array | None = None  # where the kernel's library needs it
 
 
 def starts_of_segments(ids_BT: jax.Array) -> jax.Array:
@@ -59,17 +58,16 @@ def document_lookup(starts_BD: jax.Array, seq_len: int) -> Documents:
 
 @dataclass(frozen=True, eq=False)
 class JaxAttend:
-    """A kernel bound to a layout, a mask and tiles; `starts_BD` where there are documents; `once` is
-    `calls_once` of the kernel and the sharding."""
+    """A kernel bound to a layout, a mask and tiles; `starts_BD` where there are documents."""
 
     kernel: ModuleType
     sharding: SequenceSharding
     tiles: Mapping[str, Tile]
     starts_BD: jax.Array | None = None
     value_dim: int | None = None  # of values and the output, where it differs from the queries'
-    once: bool = False
 
     gates = 0  # arrays behind keys and values
+    saves_output = False  # for its backward pass
 
     def bands(self, me: Index, src: Index, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
         seq_len = self.sharding.rows * self.sharding.shards
@@ -102,20 +100,8 @@ class JaxAttend:
         return out
 
     def empty(self, q: jax.Array) -> Any:
-        return None if self.once else self.empty_accumulators(q)
-
-    def empty_accumulators(self, q: jax.Array) -> Any:
         sums = jnp.zeros_like(q, jnp.float32, q.shape[:3])
         return self.empty_output(q), jnp.full_like(sums, self.kernel.EMPTY), sums
-
-    def accumulators(self, state: State) -> State:
-        """A state as (out, maximum, sum) in float32, to which other results can be added. The maximum is a constant:
-        the gradient of the log-sum-exp passes through the weight, which is 1."""
-        if not isinstance(state, PartialResult):
-            return state
-        maximum = lax.stop_gradient(state.lse)
-        weight = jnp.exp(state.lse - maximum)
-        return state.out.astype(jnp.float32) * weight[..., None], maximum, weight
 
     def empty_output(self, q: jax.Array) -> jax.Array:
         """An output of zeros."""
@@ -128,11 +114,8 @@ class JaxAttend:
         self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: tuple[int, int] = WHOLE
     ) -> State:
         with jax.named_scope(scopes.ATTEND_FORWARD):
-            if into is None and part == WHOLE:
-                return attend_once(self, q, kv)
-            state = self.empty_accumulators(q) if into is None else self.accumulators(into)
             return attend_pair(
-                replace(self, starts_BD=None), part, self.starts_BD, q, self.requests_of(q, kv, me), me, src, state
+                replace(self, starts_BD=None), part, self.starts_BD, q, self.requests_of(q, kv, me), me, src, into
             )
 
     def requests_of(self, q: jax.Array, kv: KeysValues, me: Index) -> KeysValues:
@@ -148,9 +131,7 @@ class JaxAttend:
 
     def merge(self, state: State, partial: PartialResult) -> State:
         """The meaning of a state does not depend on its maximum, so the maximum is a constant here."""
-        if state is None:
-            return partial
-        (out, before, total), (found, lse) = self.accumulators(state), partial
+        (out, before, total), (found, lse) = state, partial
         before, after = lax.stop_gradient((before, jnp.maximum(before, lse)))
         decay, weight = jnp.exp(before - after), jnp.exp(lse - after)
         return out * decay[..., None] + found * weight[..., None], after, total * decay + weight
@@ -168,27 +149,18 @@ class JaxAttend:
     def backward(
         self, saved: Saved, kv: KeysValues, me: Index, src: Index, *, into: jax.Array, part: tuple[int, int] = WHOLE
     ) -> tuple[jax.Array, KeysValues]:
-        q, dout, lse, delta, out = saved
-        tile = self.tiles["backward"]
-        if into is None and part == WHOLE:
-            with jax.named_scope(scopes.ATTEND_BACKWARD):
-                dq, dk, dv = self.kernel.backward_once(q, *kv, dout, lse, delta, out, self.bands(0, 0), tile)
-            return dq, (dk, dv)
-        before = self.float32_zeros(q) if into is None else into.astype(jnp.float32)
+        q, dout, lse, delta, _ = saved
         bands = self.bands(me, src, part)
 
         def compute(*besides: Any) -> tuple[jax.Array, ...]:
-            return self.kernel.backward(q, *kv, dout, lse, delta, before, bands, tile, *besides)
+            return self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], *besides)
 
         with jax.named_scope(scopes.ATTEND_BACKWARD):
             dq, dk, dv = self.computed(compute, kv)
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved) -> Any:
-        return None if self.once else self.float32_zeros(saved.q_BNTH)
-
-    def float32_zeros(self, q: jax.Array) -> jax.Array:
-        return jnp.zeros_like(q, jnp.float32)
+        return jnp.zeros_like(saved.q_BNTH, jnp.float32)
 
     def add(self, a: Any, b: Any) -> Any:
         return jax.tree.map(jnp.add, a, b)
@@ -213,10 +185,10 @@ class JaxAttend:
             return out + recompute_in_backward(compute)(self.starts_BD, weights, v, me, src), most, total
 
     def maximum(self, state: State) -> jax.Array:
-        return state.lse if isinstance(state, PartialResult) else state[1]
+        return state[1]
 
     def rescale(self, state: State, maximum: jax.Array) -> tuple[jax.Array, jax.Array]:
-        out, own, total = self.accumulators(state)
+        out, own, total = state
         decay = jnp.exp(own - maximum)
         return out * decay[..., None], total * decay
 
@@ -238,9 +210,7 @@ class JaxAttend:
         return lax.dynamic_update_slice_in_dim(zeros, x, index * x.shape[HEADS], axis=HEADS)
 
     def finish(self, state: State) -> tuple[jax.Array, Any]:
-        """(out, log-sum-exp), from accumulators in float32; queries without keys give 0 and the log of an empty sum."""
-        if isinstance(state, PartialResult):
-            return state
+        """(out, log-sum-exp) in float32; queries without keys give 0 and the log of an empty sum."""
         out, maximum, total = state
         total = jnp.where(total > 0, total, 1)
         return out / total[..., None], maximum + jnp.log(total)
@@ -298,37 +268,10 @@ def _pair_gradients(attend: JaxAttend, part: tuple[Index, int], residuals: tuple
     dout, _, dsum = cotangents
     saved = Saved(q.astype(kv[0].dtype), dout.astype(kv[0].dtype), after, -dsum)
     attend = replace(attend, starts_BD=starts)
-    dq, dkv = attend.backward(saved, kv, me, src, into=attend.float32_zeros(q), part=part)
+    dq, dkv = attend.backward(saved, kv, me, src, into=jnp.zeros_like(q, jnp.float32), part=part)
     decay = jnp.exp(before - after)
     dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
     return dq.astype(q.dtype), dkv, None, None, (dout * decay[..., None], jnp.zeros_like(before), dsum * decay)
 
 
 attend_pair = with_backward(_attend_pair, _attend_pair_forward, _attend_pair_backward, (0, 1))
-
-
-def _attend_once(attend: JaxAttend, q: jax.Array, kv: KeysValues) -> PartialResult:
-    given = attend.bands(0, 0), attend.tiles["forward"]
-    return PartialResult(*attend.kernel.forward_once(q.astype(kv[0].dtype), *kv, *given))
-
-
-def _attend_once_forward(attend: JaxAttend, q: jax.Array, kv: KeysValues) -> tuple[PartialResult, tuple]:
-    found: Any = attend_once(attend, q, kv)
-    return found, (q, kv, found)
-
-
-def _attend_once_backward(attend: JaxAttend, residuals: tuple, cotangents: PartialResult) -> tuple:
-    return first_order_only(partial(_once_gradients, attend))(residuals, cotangents)
-
-
-def _once_gradients(attend: JaxAttend, residuals: tuple, cotangents: PartialResult) -> tuple:
-    """The gradients of a result. The cotangent of its log-sum-exp is a part of delta, which the library cannot know."""
-    q, kv, (out, lse) = residuals
-    dout, dlse = cotangents
-    delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1) - dlse
-    saved = Saved(q.astype(kv[0].dtype), dout.astype(kv[0].dtype), lse, delta)
-    dq, dkv = attend.backward(saved, kv, 0, 0, into=attend.float32_zeros(q))
-    return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
-
-
-attend_once = with_backward(_attend_once, _attend_once_forward, _attend_once_backward, (0,))

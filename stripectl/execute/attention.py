@@ -18,6 +18,7 @@ from stripectl.execute.comm import JaxComm
 from stripectl.execute.derivatives import first_order_only, with_backward
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
 from stripectl.execute.linear_attend import JaxGatedAttend, JaxLinearAttend
+from stripectl.execute.one_call import OneCallAttend
 from stripectl.execute.settings import own_settings
 
 ATTENTION = "attention"  # the name of a shard's output and log-sum-exp in policies of jax.checkpoint
@@ -66,7 +67,7 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
         q, kv, starts, out, residual = residuals
         delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
         own = replace(attend, starts_BD=starts)
-        dq, dkv = written(Saved(q, dout, residual, delta, out if attend.once else None), kv, own, comm)
+        dq, dkv = written(Saved(q, dout, residual, delta, out if attend.saves_output else None), kv, own, comm)
         return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
 
     def backward(residuals: tuple, dout: jax.Array) -> tuple:
@@ -86,8 +87,10 @@ def plan_attention(plan: Plan, workload: Workload, *, layer: bool = False) -> Ca
     elif workload.gated:
         own = {"recurrence": workload.gated, "key_dim": workload.head_dim, "keeps": plan.states == STATES[0]}
         attend = JaxGatedAttend(*given, value_dim=workload.value_dim, **own)
+    elif calls_once(kernel, sharding):
+        attend = OneCallAttend(*given, value_dim=workload.value_dim)
     elif workload.rates is None:
-        attend = JaxAttend(*given, value_dim=workload.value_dim, once=calls_once(kernel, sharding))
+        attend = JaxAttend(*given, value_dim=workload.value_dim)
     else:
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
         kept = {"features": workload.features, "keeps": plan.states == STATES[0]}

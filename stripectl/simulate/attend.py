@@ -3,7 +3,6 @@
 Devices along the axes that divide heads and batch are equal.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from stripectl.core.layout import WHOLE, Tile
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.plan import STATES, Plan
-from stripectl.core.sequence_sharding import calls_once, sequence_sharding
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.padding import ACCUMULATOR_BYTES, padding_traffic
 from stripectl.results.tile_cost import TileCost
@@ -25,7 +24,6 @@ from stripectl.simulate.memory import TimedArray, latest, leaves, map_leaves
 from stripectl.simulate.tile_counts import busiest_processors, count_round
 
 SCORE_BYTES = 4
-State = TimedArray | PartialResult  # `core.attend`; of accumulators the output alone
 VALUES = "values"  # a round of weighted values, whose scores had their own round
 
 
@@ -45,6 +43,8 @@ class KernelCall(NamedTuple):
 class SimulatedAttend:
     """Simulated `attend`: a call costs the time of its tiles, on every device at once, and an operation without tiles
     costs nothing. Only the output of a state takes memory. `tiles` holds the tiles of every plan, by pass."""
+
+    saves_output = False  # for the backward pass
 
     def __init__(
         self,
@@ -68,8 +68,7 @@ class SimulatedAttend:
         keys, dq_sums = self.sharding.key_piece, self.kernel.costs.dq_sums
         sums = [dq_sums(keys, tile) for tile in tiles.get("backward", ())] if dq_sums else []
         self.dq_sums = np.array(sums)  # (plans, [partial sums of dQ, arrays moved for them])
-        self.value_dim, self.once = workload.value_dim, calls_once(self.kernel, self.sharding)
-        self.sum_lanes = self.kernel.costs.sum_lanes * (1 if workload.passes == "forward" else 2)
+        self.value_dim = workload.value_dim
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
         self.rounds_run = list[KernelCall]()
         self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
@@ -82,76 +81,59 @@ class SimulatedAttend:
     def rounds(self, by: int = 1) -> int:
         return self.sharding.rounds(by)
 
-    def empty(self, q: TimedArray) -> TimedArray | None:
-        return None if self.once else self._empty_accumulators(q)
-
-    def _empty_accumulators(self, q: TimedArray) -> TimedArray:
-        """An output of zeros."""
+    def empty(self, q: TimedArray) -> Any:
         return self._zeros(q.sized(ELEMENTS, self.value_dim).at(q.ready))
 
     def query(self, q: TimedArray) -> TimedArray:
         """A wider copy where a backward pass adds its contributions to it."""
         return self.clocks.free(q.shape, ACCUMULATOR_BYTES, q) if self.clocks.recording else q
 
-    def __call__(
-        self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: State | None, part: tuple[int, int] = WHOLE
-    ) -> State:
-        once = into is None and part == WHOLE
-        if once:
-            rows = q.sized(ELEMENTS, self.value_dim)
-            state, before = self.clocks.allocate(rows.shape, self.itemsize, q.ready), None
-        else:
-            state = self._empty_accumulators(q) if into is None else self._accumulators(into)
-            before = state.bare
-        cost, needs = self.clocks.machine.forward, [q, state, *leaves(kv)]
-        out = state.at(self._compute("forward", cost, q, me, src, needs, part, once=once))
-        kept = [q, *leaves(kv), *([out] if once else [])]
+    def __call__(self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: Any, part: tuple[int, int] = WHOLE) -> Any:
+        cost, needs = self.clocks.machine.forward, [q, into, *leaves(kv)]
+        out, before = into.at(self._compute("forward", cost, q, me, src, needs, part)), into.bare
+        self._record_call(out, q, kv, me, src, part, before)
+        return out
+
+    def _record_call(
+        self,
+        out: TimedArray,
+        q: TimedArray,
+        kv: Any,
+        me: Any,
+        src: Any,
+        part: tuple[int, int],
+        before: TimedArray | None = None,
+        kept: Sequence[TimedArray] = (),
+    ) -> None:
+        """Record the transpose of a call that added to the output `before`. `kept` are other values that it needs."""
 
         def transpose(given: TimedArray, gradients: Gradients) -> None:
-            needs = [given, *kept]
+            needs = [given, q, *leaves(kv), *kept]
             end = self._compute("backward", self.clocks.machine.backward, q, me, src, needs, part)
             self.clocks.ledger.beside(sum(leaf.elements for leaf in (q, *leaves(kv))) * ACCUMULATOR_BYTES)
             for primal in (q, *leaves(kv)):
                 gradients.add(primal, end)
-            if before:
+            if before is not None:
                 gradients.add(before, given.ready, given.memory)
 
         self.clocks.record(out, transpose)
-        return PartialResult(out, TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, out.ready)) if once else out
 
     def backward(
-        self, saved: Any, kv: Any, me: Any, src: Any, *, into: TimedArray | None, part: tuple[int, int] = WHOLE
+        self, saved: Any, kv: Any, me: Any, src: Any, *, into: Any, part: tuple[int, int] = WHOLE
     ) -> tuple[TimedArray, Any]:
-        once, q = into is None and part == WHOLE, saved[0]
-        width = self.itemsize if once else ACCUMULATOR_BYTES
-        dq = self.clocks.allocate(q.shape, width, q.ready) if once else into or self._zeros(q)
-        cost, needs = self.clocks.machine.backward, [*leaves(saved), dq, *leaves(kv)]
-        end = self._compute("backward", cost, q, me, src, needs, part, once=once)
-        return dq.at(end), map_leaves(lambda leaf: self.clocks.allocate(leaf.shape, width, end), kv)
+        cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
+        end = self._compute("backward", cost, saved[0], me, src, needs, part)
+        return into.at(end), map_leaves(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
-    def _accumulators(self, state: State) -> TimedArray:
-        """A state in float32, to which other results can be added."""
-        if not isinstance(state, PartialResult):
-            return state
-        out = state.out
-        return self.clocks.moved(out.shape, ACCUMULATOR_BYTES, out, times=1 + out.itemsize / ACCUMULATOR_BYTES)
-
-    def partial(self, q: TimedArray, state: State) -> PartialResult:
-        if isinstance(state, PartialResult):
-            return state
+    def partial(self, q: TimedArray, state: Any) -> PartialResult:
         lse = self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
         return PartialResult(self.finish(q, state), lse)
 
-    def finish(self, q: TimedArray, state: State) -> TimedArray:
+    def finish(self, q: TimedArray, state: Any) -> TimedArray:
         """The output, in the dtype of the queries."""
-        if isinstance(state, PartialResult):
-            return state.out
         return self.clocks.moved(state.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
 
-    def merge(self, state: State | None, partial: Any) -> State:
-        if state is None:
-            return PartialResult(*partial)
-        state = self._accumulators(state)
+    def merge(self, state: Any, partial: Any) -> Any:
         return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3, in_place=True)
 
     def split(self, kv: Any, parts: int) -> list[Any]:
@@ -171,8 +153,8 @@ class SimulatedAttend:
 
         return map_leaves(join, *parts)
 
-    def zeros(self, saved: Any) -> TimedArray | None:
-        return None if self.once else self._zeros(saved[0])
+    def zeros(self, saved: Any) -> Any:
+        return self._zeros(saved[0])
 
     def _zeros(self, q: TimedArray) -> TimedArray:
         return self.clocks.allocate(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
@@ -284,13 +266,10 @@ class SimulatedAttend:
     def weigh(self, weights: TimedArray, v: TimedArray, me: Any, src: Any, *, into: TimedArray) -> TimedArray:
         return self._half(VALUES, into, into, (weights, v, into), me, src)
 
-    def maximum(self, state: State) -> TimedArray:
-        if isinstance(state, PartialResult):
-            return state.lse
+    def maximum(self, state: Any) -> TimedArray:
         return self.clocks.free(state.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
 
-    def rescale(self, state: State, maximum: TimedArray) -> tuple[TimedArray, TimedArray]:
-        state = self._accumulators(state)
+    def rescale(self, state: Any, maximum: TimedArray) -> tuple[TimedArray, TimedArray]:
         shapes = state.shape, maximum.shape
         out, total = (self.clocks.free(shape, ACCUMULATOR_BYTES, state, maximum) for shape in shapes)
         return out, total
@@ -341,25 +320,28 @@ class SimulatedAttend:
         needs: list[TimedArray],
         part: tuple[int, int],
         share: float = 1.0,
-        once: bool = False,
+        merges: bool = True,
+        held: int = 0,
     ) -> np.ndarray:
+        """When each device has computed a pair of shards. The call `merges` its result with others or leaves it as the
+        library makes it, and holds so many bytes in addition."""
         tiles, costs = self._count(passes, me, src, part), self.kernel.costs
         if cost.processors:
             tiles = self._in_waves(passes, cost, q, tiles, me, src, part)
         back = "backward" if passes == "backward" else "forward"
-        copies = costs.query_copies.get(passes, 0) + (0 if once else costs.merged_copies.get(passes, 0))
-        sums = self.sum_lanes * math.prod(q.shape[: ROWS + 1]) * ACCUMULATOR_BYTES if once and back == "forward" else 0
+        copies, moves = costs.query_copies.get(passes, 0), costs.moved_bytes_per_element.get(passes, 0)
+        if merges:
+            copies += costs.merged_copies.get(passes, 0)
+            moves += costs.merged_bytes_per_element.get(passes, 0)
         if costs.bundles and self.clocks.in_loop:
             copies *= 2  # a TPU's compiler makes the copies of the round after a loop before the loop
-        self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back] + sums)
-        moves = costs.moved_bytes_per_element.get(passes, 0)
-        moves += 0 if once else costs.merged_bytes_per_element.get(passes, 0)
+        self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back] + held)
         if moves:
             self.clocks.touch(share * moves * q.elements)
         if passes == "backward" and self.dq_sums.size:
             self._add_partial_sums(q)
         if (padded := self.pads.get(back)) is not None:
-            self._pad(back, q, padded, part[1], self.itemsize if once else ACCUMULATOR_BYTES)
+            self._pad(back, q, padded, part[1], ACCUMULATOR_BYTES if merges else self.itemsize)
         return self._advance(passes, cost, q, needs, tiles, share)
 
     def _add_partial_sums(self, q: TimedArray) -> None:

@@ -14,10 +14,11 @@ import numpy as np
 from stripectl.core.attend import PartialResult
 from stripectl.core.comm import ROWS
 from stripectl.core.intervals import Overlap, overlap, union_s
+from stripectl.core.kernel import kernels
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import Scheme, schemes
-from stripectl.core.sequence_sharding import axes_of, query_sharding
+from stripectl.core.sequence_sharding import axes_of, calls_once, query_sharding, sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel, stack_cost_models
 from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAttend
@@ -25,6 +26,7 @@ from stripectl.simulate.clocks import Gradients
 from stripectl.simulate.comm import SimulatedComm
 from stripectl.simulate.gated_attend import SimulatedGatedAttend
 from stripectl.simulate.memory import TimedArray, leaves
+from stripectl.simulate.one_call import SimulatedOneCall
 from stripectl.util.plug_in_errors import wrong_result
 
 
@@ -146,7 +148,15 @@ def _devices(
     plan = plans[0]
     clocks = SimulatedComm(plan, schemes[plan.scheme].axes, machine, arguments=not layer)
     tiles = {passes: tuple(each.tiles[passes] for each in plans) for passes in plan.tiles}
-    return clocks, (SimulatedGatedAttend if workload.gated else SimulatedAttend)(workload, plan, clocks, tiles)
+    return clocks, attend_of(workload, plan)(workload, plan, clocks, tiles)
+
+
+def attend_of(workload: Workload, plan: Plan) -> type[SimulatedAttend]:
+    """The `attend` of a plan, as `execute.attention` chooses it."""
+    if workload.gated:
+        return SimulatedGatedAttend
+    once = calls_once(kernels[plan.kernel], sequence_sharding(workload, plan))
+    return SimulatedOneCall if once else SimulatedAttend
 
 
 def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: bool) -> _Run:
@@ -180,7 +190,7 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         gradients.add(result, np.maximum(ready, clocks.now), given.memory)
         clocks.transpose(leaving, gradients)
         if layer:
-            result, out = result.bare, out if attend.once and scheme.backward else out.bare
+            result, out = result.bare, out if attend.saves_output and scheme.backward else out.bare
         if scheme.backward is None:
             clocks.transpose(meeting, gradients)
         else:
@@ -208,7 +218,7 @@ def _own_backward(
     q, kv = met
     met.clear()
     row = TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
-    saved = (q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready), *([out] if attend.once else []))
+    saved = (q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready), *([out] if attend.saves_output else []))
     primals = [leaf.bare for leaf in (q, *leaves(kv))]
     result = scheme.backward(saved, kv, attend, clocks)
     found = leaves(result) if isinstance(result, tuple | TimedArray) else []

@@ -17,7 +17,7 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING
-from stripectl.execute.attend import JaxAttend
+from stripectl.execute.one_call import OneCallAttend
 from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.splash import causal
@@ -152,7 +152,7 @@ def test_results_of_whole_calls_merge_and_their_sums_have_gradients(stand_in) ->
     rows, rng = 256, np.random.default_rng(0)
     work = Workload(seq_len=rows, batch=2, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, dtype="float32")
     plan = parse_plan("ring/contiguous/cudnn@ring=1,tile=128")
-    bound = JaxAttend(kernels["cudnn"].load(), sequence_sharding(work, plan), plan.tiles, once=True)
+    bound = OneCallAttend(kernels["cudnn"].load(), sequence_sharding(work, plan), plan.tiles)
     q, dout = (rng.standard_normal((2, HEADS, rows, HEAD_DIM), np.float32) for _ in range(2))
     k, v = (rng.standard_normal((2, KV_HEADS, rows, HEAD_DIM), np.float32) for _ in range(2))
     dlse = rng.standard_normal((2, HEADS, rows), np.float32)

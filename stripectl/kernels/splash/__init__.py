@@ -62,7 +62,7 @@ about = Kernel(
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
-    once=True,
+    returns_result=True,
     roundings=lambda head_dim: 1 + roundings_of_scaled_queries(head_dim),  # and of the results of rectangles
     costs=KernelCosts(
         # Queries are scaled, and dQ; the results of rectangles are merged in float32.

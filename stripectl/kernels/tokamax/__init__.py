@@ -64,7 +64,7 @@ about = Kernel(
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
-    once=True,
+    returns_result=True,
     known_tile=known_tile,
     searched_sides=SEARCHED_SIDES,
     # And of the results of rectangles, and of the partial sums of dQ.
