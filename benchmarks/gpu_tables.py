@@ -5,8 +5,8 @@ relative errors).
     python benchmarks/gpu_tables.py             # write the tables
     python benchmarks/gpu_tables.py --sustained # print which sustained rate explains the times of each GPU best
 
-The constants are those of a GPU's full rate: long calls run at the rate that it sustains (`costs/sustained`), a figure
-of its hardware profile.
+The constants show a GPU's full rate: long calls run at the rate that it sustains (`costs/power_limit`), a figure of its
+hardware profile.
 
 A kernel, or a head size and pass of cuDNN, without published times takes what `make check-gpu` measured
 (`benchmarks/gpu/`). The constant of a call is there the start of a program. It is the same for heads of all sizes, and
@@ -32,8 +32,8 @@ from scipy.optimize import nnls
 from stripectl.analysis.accuracy.attention import DTYPE, PublishedTime, attention_rows, calls
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
+from stripectl.costs.power_limit import after_pause, sustained_share
 from stripectl.costs.sources.timed_tiles import CalibrationBlock, block_tile_count, fit_tiles
-from stripectl.costs.sustained import after_pause, sustained_share
 from stripectl.hardware.profile import Hardware, named_by_device
 from stripectl.results.tile_cost import TileCost
 
@@ -102,7 +102,7 @@ def counts(row: PublishedTime, hardware: Hardware, start: float = 0.0) -> tuple[
     return sum(each.busiest[0] for each in tiles), sum(each.calls[0] for each in tiles)
 
 
-def fitted(rows: list[PublishedTime], hardware: Hardware, share: float) -> tuple[np.ndarray, float]:
+def fit_constants(rows: list[PublishedTime], hardware: Hardware, share: float) -> tuple[np.ndarray, float]:
     """(seconds of a tile, of a call and of the start of a block at the full rate; the sum of squared errors) of rows
     that a GPU with a sustained share computed. Starts overlap with the tiles of other processors, so their number
     depends on their length: it is found in a few rounds."""
@@ -149,7 +149,7 @@ def measured_tiles(rows: list[PublishedTime], hardware: Hardware) -> dict[str, f
     return dict(zip(heads, found[:-1], strict=True))
 
 
-def published() -> dict[str, dict[Shape, list[PublishedTime]]]:
+def rows_that_set() -> dict[str, dict[Shape, list[PublishedTime]]]:
     """The rows of each GPU that set its constants."""
     groups: dict[str, dict[Shape, list[PublishedTime]]] = defaultdict(lambda: defaultdict(list))
     for row in attention_rows():
@@ -160,11 +160,11 @@ def published() -> dict[str, dict[Shape, list[PublishedTime]]]:
 
 def sustained_shares() -> None:
     """Prints, for each GPU, the error of a fit for several sustained shares, all heads and passes together."""
-    for name, shapes in published().items():
+    for name, shapes in rows_that_set().items():
         groups = [rows for rows in shapes.values() if len(rows) >= MIN_ROWS]
         many, hardware = sum(map(len, groups)), Hardware.load(name)
         for share in SHARES:
-            error = math.sqrt(sum(fitted(rows, hardware, share)[1] for rows in groups) / many)
+            error = math.sqrt(sum(fit_constants(rows, hardware, share)[1] for rows in groups) / many)
             print(f"{name}: {many} rows, share {share:.2f}: error {error:.1%}")
 
 
@@ -173,11 +173,11 @@ def main() -> None:
     for row in measured_rows():
         measured[row.hardware, row.ours, row.passes].append(row)
     found: dict[str, dict[Shape, Fit]] = {}
-    for name, shapes in published().items():
+    for name, shapes in rows_that_set().items():
         hardware, found[name] = Hardware.load(name), {}
         for shape, rows in shapes.items():
             block, share = block_of(hardware, shape[-1]), sustained_share(hardware, DTYPE)
-            tile_s, call_s, start_s = fitted(rows, hardware, share)[0]
+            tile_s, call_s, start_s = fit_constants(rows, hardware, share)[0]
             found[name][shape] = Fit(tile_s, call_s, start_s, block, f"{len(rows)} rows")
     for name, like in LIKE.items():
         own = found.setdefault(name, {})

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan
+from stripectl.costs.power_limit import SHARE
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import duration, rate
@@ -111,6 +112,6 @@ def _tabled_tiles(known: CostSource, tile: str | None, compiler: str | None) -> 
     near = f", from the nearest entry ({known.entry.interpolated_from})" if known.entry.interpolated_from else ""
     whole, boundary = duration(known.forward.whole_s), duration(known.forward.boundary_s)
     costs = f"forward {whole} per whole tile, {boundary} per boundary tile"
-    if any(name.startswith("sustained_share") for name in known.sources or {}):
+    if any(name.startswith(SHARE) for name in known.sources or {}):
         costs += ", at the rate that the GPU sustains without pauses"
     return f"tiles of {tile} by {TABLED[known.source]}{of}{table}{at}{near}: {costs}"

@@ -12,7 +12,7 @@ from stripectl.core.workload import Workload
 DTYPE = "bfloat16"  # of all times
 
 
-def table_only(name: str, paper: str, like: Kernel) -> Kernel:
+def table_only_kernel(name: str, paper: str, like: Kernel) -> Kernel:
     """A kernel with the calls of `like`, the kernel to try where it must run: tiles in which its work is counted, and
     arrays that are read and written around it."""
     fact = f"{name} is table only: its time can be simulated, and nothing here runs it"

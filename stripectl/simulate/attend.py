@@ -324,7 +324,7 @@ class SimulatedAttend:
         held: int = 0,
     ) -> np.ndarray:
         """When each device has computed a pair of shards. The call `merges` its result with others or leaves it as the
-        library makes it, and holds so many bytes in addition."""
+        library makes it, and holds `held` bytes in addition."""
         tiles, costs = self._count(passes, me, src, part), self.kernel.costs
         if cost.processors:
             tiles = self._in_waves(passes, cost, q, tiles, me, src, part)

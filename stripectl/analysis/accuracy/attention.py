@@ -21,13 +21,13 @@ from stripectl.core.layout import Tile, parse_tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
+from stripectl.costs.power_limit import after_pause, at_full_rate, sustained_share
 from stripectl.costs.shape import Heads, TileShape
 from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.datasheet import datasheet_costs
 from stripectl.costs.sources.distilled_attention import LIBRARIES, fitted_entry, library_of, line_calls
 from stripectl.costs.sources.entries import on_device
 from stripectl.costs.sources.table import table_of
-from stripectl.costs.sustained import after_pause, sustained_share
 from stripectl.hardware.profile import Hardware
 from stripectl.kernels.tokamax.tile_memory import FLOAT32, dq_sums, lists_live_tiles
 from stripectl.results.tile_cost import TileCost
@@ -186,8 +186,7 @@ def call_s(row: PublishedTime) -> float | None:
     hardware = Hardware.load(row.hardware)
     if hardware.kind != "gpu" or row.source == DISTILLED:
         return None
-    figures = {name: value for name, value in hardware.figures.items() if not name.startswith("sustained")}
-    machine = cost_model(replace(hardware, figures=figures), row.workload, row.plan)
+    machine = cost_model(at_full_rate(hardware), row.workload, row.plan)
     seconds = simulate(row.workload, row.plan, machine).seconds
     if row.passes == "backward":
         seconds -= simulate(replace(row.workload, passes="forward"), row.plan, machine).seconds

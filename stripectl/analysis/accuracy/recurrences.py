@@ -98,9 +98,20 @@ def recurrence_rows() -> list[MeasuredChunks]:
             if (heads, tokens) not in sets
         ]
     for row in table_rows("published/recurrences"):
-        what = (row[name] for name in ("source", "hardware", "kernel", "recurrence", "pass"))
-        sizes = (int(row[name]) for name in ("sequences", "tokens", "key_heads", "heads"))
-        found.append(MeasuredChunks(*what, *sizes, float(row["ms"]) / 1e3))  # pyright: ignore[reportCallIssue]
+        found.append(
+            MeasuredChunks(
+                source=row["source"],
+                hardware=row["hardware"],
+                kernel=row["kernel"],
+                recurrence=row["recurrence"],
+                passes=row["pass"],
+                sequences=int(row["sequences"]),
+                tokens=int(row["tokens"]),
+                key_heads=int(row["key_heads"]),
+                heads=int(row["heads"]),
+                seconds=float(row["ms"]) / 1e3,
+            )
+        )
     return found
 
 

@@ -48,7 +48,6 @@ STARTS = (0, 0.5, 1, 1.5, 2, 3, 4, 6, 8)  # tiles
 MIN_TOKENS, MIN_ROWS = 1024, 2**15  # of a forward call, and its query rows: shorter calls show the latency of a library
 WINDOW_RATIO = 2.0  # of two windows whose tiles have the same costs
 SMALL_ERROR, MAX_ERROR = 0.03, 0.1  # relative, of a call and of the median
-REPETITIONS = 100  # at most, of least squares
 WITH_WINDOWS = "xla"  # a kernel that has windows on GPUs
 ALIKE = ("compute_capability", "core_count", "clock_rate_ghz")  # of GPUs whose processors are the same
 
@@ -172,38 +171,41 @@ def machines_like(hardware: Hardware) -> list[str]:
 
 @lru_cache(2**10)
 def fit_calls(calls: tuple[TimedCall, ...], processors: int, passes: str = "forward") -> CallFit:
-    """The cost of a tile that explains the calls best."""
-    blocks = [blocks_of_call(call, passes) for call in calls]
-    seconds, found = np.array([call.seconds for call in calls]), list[tuple[float, CallFit]]()
-    for start, longest_first in itertools.product(STARTS, (True, False)):
-        waves = Waves(BLOCK, processors, start, longest_first)
-        tiles = [makespan(own, call.heads, waves) for own, call in zip(blocks, calls, strict=True)]
-        shares = np.stack([np.array(tiles, float), np.ones(len(calls))], 1) / seconds[:, None]
-        tile_s, call_s = robust_solution(shares).tolist()
-        errors = shares @ (tile_s, call_s) - 1
-        times = {"whole_s": tile_s, "boundary_s": tile_s, "call_s": call_s, "start_s": start * tile_s}
-        cost = TileCost(**times, processors=processors, block=BLOCK, longest_first=longest_first)
-        found.append((float(np.sum(loss(errors))), CallFit(cost, errors)))
-    return min(found, key=lambda each: each[0])[1]
+    """The cost of a tile that explains the calls best: with each start and order of blocks, fitted in one problem with
+    independent parts, because each fit by itself takes milliseconds."""
+    from scipy.linalg import block_diag
+    from scipy.optimize import least_squares
 
-
-def loss(errors: np.ndarray) -> np.ndarray:
-    """`soft_l1`: the square of a small error, and the size of a large error."""
-    return np.sqrt(1 + (errors / SMALL_ERROR) ** 2) - 1
-
-
-def robust_solution(shares: np.ndarray) -> np.ndarray:
-    """The times, none below 0, for which the loss of `shares @ times - 1` is least: least squares, repeated with the
-    weights of its errors. The loss is convex, so the order of the steps does not matter."""
-    from scipy.optimize import nnls
-
-    unit, times, weights = 1 / np.median(shares, 0), np.zeros(shares.shape[1]), np.ones(len(shares))
-    for _ in range(REPETITIONS):
-        before, (times, _) = times, nnls(shares * unit * weights[:, None], weights)
-        if np.allclose(times, before, rtol=1e-6, atol=1e-9):
-            break
-        weights = (1 + ((shares * unit @ times - 1) / SMALL_ERROR) ** 2) ** -0.25
-    return times * unit
+    blocks, seconds = [blocks_of_call(call, passes) for call in calls], np.array([call.seconds for call in calls])
+    every = [Waves(BLOCK, processors, *each) for each in itertools.product(STARTS, (True, False))]
+    counts = [
+        [(makespan(own, call.heads, waves), 1.0) for own, call in zip(blocks, calls, strict=True)] for waves in every
+    ]
+    shares = np.array(counts) / seconds[:, None]
+    units = 1 / np.median(shares, 1)
+    of_all = block_diag(*(shares * units[:, None]))
+    found = least_squares(
+        lambda x: of_all @ x - 1,
+        np.tile([0.9, 0.1], len(every)),
+        jac=lambda x: of_all,
+        bounds=(0, np.inf),
+        loss="soft_l1",
+        f_scale=SMALL_ERROR,
+    )
+    errors = (of_all @ found.x - 1).reshape(len(every), -1)
+    best = np.argmin(np.sum(np.hypot(errors, SMALL_ERROR), 1))  # of the same loss
+    tile_s, call_s = (found.x.reshape(-1, 2)[best] * units[best]).tolist()
+    waves = every[best]
+    cost = TileCost(
+        whole_s=tile_s,
+        boundary_s=tile_s,
+        call_s=call_s,
+        start_s=waves.start_tiles * tile_s,
+        processors=processors,
+        block=BLOCK,
+        longest_first=waves.longest_first,
+    )
+    return CallFit(cost, errors[best])
 
 
 def blocks_of_call(call: TimedCall, passes: str) -> tuple[int, ...]:

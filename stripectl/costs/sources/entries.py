@@ -13,8 +13,8 @@ from stripectl.core.kernel import Kernel, kernels
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import CostModel
+from stripectl.costs.power_limit import SHARE, without_pauses
 from stripectl.costs.shape import TileShape, shapes_of
-from stripectl.costs.sustained import sustained
 from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import CostOrigin, CostSource, Rates, TableSource
 from stripectl.results.tile_cost import TileCost
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 def entry_cost_model(hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, Entry]) -> CostModel:
     """The machine with the entries of each pass, without links."""
     costs = {
-        passes: sustained(on_device(known[passes].cost, shape, hardware), hardware, workload.dtype)
+        passes: without_pauses(on_device(known[passes].cost, shape, hardware), hardware, workload.dtype)
         for passes, shape in shapes_of(workload, plan).items()
     }
     forward, backward = known["forward"], known.get("backward")
@@ -49,7 +49,7 @@ def entry_cost_model(hardware: Hardware, workload: Workload, plan: Plan, known: 
         reached = f"achievable_flops_per_s_{workload.dtype}"
         if clock_hz != published_hz:
             sources[reached] = hardware.sources[reached]
-    if (share := f"sustained_share_{workload.dtype}") in hardware.figures:
+    if (share := f"{SHARE}{workload.dtype}") in hardware.figures:
         sources[share] = hardware.sources[share]
     if waits := any(step_wait_s(kernels[plan.kernel], passes, hardware) for passes in known):
         sources["block_wait_s"] = hardware.sources["block_wait_s"]

@@ -77,22 +77,28 @@ def measured_stages(hardware: Hardware, workload: Workload, plan: Plan) -> CostM
             call_s=times.call_s,
         )
 
+    known = machine.cost_source
     source = CostSource(
         source=CostOrigin.MEASURED_STAGES,
-        rates=machine.cost_source.rates,
-        stages=Stages(
-            measured_on=measured_on,
-            measured_kernel=f"{kernel} of {LIBRARIES[library]}",
-            memory_share=share,
-            step_s=times.step_s,
-            stages_call_s=times.call_s,
-        ),
-        sources={**(machine.cost_source.sources or {}), "stages": SOURCE},
+        rates=known.rates,
+        stages=stages_of(measured_on, f"{kernel} of {LIBRARIES[library]}", share, times),
+        sources={**(known.sources or {}), "stages": SOURCE},
         left_out=LEFT_OUT,
     )
     forward = with_steps(machine.forward, "map", "outputs")
     backward = with_steps(machine.backward, "transposed_map", "gradients")
     return CostModel(forward, backward, source, overlaps=machine.overlaps)
+
+
+def stages_of(gpu: str, kernel: str, share: float, times: StageTimes) -> Stages:
+    """The record of the stages of a kernel that was measured on a GPU."""
+    return Stages(
+        measured_on=gpu,
+        measured_kernel=kernel,
+        memory_share=share,
+        step_s=times.step_s,
+        stages_call_s=times.call_s,
+    )
 
 
 def memory_share(hardware: Hardware, measured: Hardware, kernel: str, times: StageTimes) -> float:

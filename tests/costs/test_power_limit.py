@@ -1,4 +1,4 @@
-"""The rate that a GPU sustains."""
+"""The rate that a GPU keeps at its power limit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.power_limit import FULL_RATE_S, after_pause, sustained_share
 from stripectl.costs.shape import Heads
 from stripectl.costs.source_order import cost_model
 from stripectl.costs.sources.table import table_of
-from stripectl.costs.sustained import FULL_RATE_S, after_pause, sustained_share
 from stripectl.hardware.target import parse_target
 from tests.support.command import stripectl
 
