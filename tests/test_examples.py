@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from stripectl.core.plan import Plan
-from stripectl.training import step
+from stripectl.training import decoder
 from stripectl.training.step import Training
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +46,7 @@ def with_wrong_gradient(x: jax.Array) -> jax.Array:
 def plant(patch: pytest.MonkeyPatch, at: int | None) -> None:
     """A wrong gradient where a plan has several devices: of attention's argument `at` (queries, keys, values), or of
     the last array of parameters."""
-    loss, on_mesh = Training.loss, step.on_mesh
+    loss, plan_attention = Training.loss, decoder.plan_attention
 
     def wrong_loss(self: Training, parameters: Any, batch: Any) -> jax.Array:
         leaves, tree = jax.tree.flatten(parameters)
@@ -54,18 +54,18 @@ def plant(patch: pytest.MonkeyPatch, at: int | None) -> None:
             leaves[-1] = with_wrong_gradient(leaves[-1])
         return loss(self, jax.tree.unflatten(tree, leaves), batch)
 
-    def wrong_on_mesh(plan: Plan, *others: Any) -> Callable:
+    def wrong_attention(plan: Plan, *others: Any, **options: Any) -> Callable:
         def attend(*arrays: jax.Array) -> jax.Array:
             wrong = plan.devices > 1
             return right(*(with_wrong_gradient(x) if wrong and i == at else x for i, x in enumerate(arrays)))
 
-        right = on_mesh(plan, *others)
+        right = plan_attention(plan, *others, **options)
         return attend
 
     if at is None:
         patch.setattr(Training, "loss", wrong_loss)
     else:
-        patch.setattr(step, "on_mesh", wrong_on_mesh)
+        patch.setattr(decoder, "plan_attention", wrong_attention)
 
 
 @pytest.mark.training

@@ -103,7 +103,7 @@ FOLDERS = (
     ("results",),
     ("hardware",),
     ("models",),
-    ("schemes", "layouts", "kernels"),
+    ("schemes", "layouts", "kernels", "layers"),
     ("core",),
     ("statistics",),
     ("util",),

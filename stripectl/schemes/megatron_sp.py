@@ -5,7 +5,7 @@ a layer, one all-gather (before the projections) and one reduce-scatter (after t
 attention; the same pair surrounds the feed-forward, which an attention pass does not count. An attention pass has no
 projections, so there the queries before the gather stand in for the hidden states, which have the same size where
 heads x head_dim is the hidden size, and each device takes its heads from the gathered array. In a training step the
-matrices are real, and `layer` states by constraints how hidden states are sharded.
+matrices are real, and the programs of layers gather and scatter hidden states (`Ops.to_tensor_parallel`).
 
 For N tokens on T devices, a device sends BNd (T-1)/T in each of the two, so a layer sends 4BNd (T-1)/T. LASP's Table 1
 has 2BNd + 4BNd/T, without a derivation.

@@ -25,7 +25,7 @@ from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAt
 from stripectl.simulate.clocks import Gradients
 from stripectl.simulate.comm import SimulatedComm
 from stripectl.simulate.gated_attend import SimulatedGatedAttend
-from stripectl.simulate.memory import TimedArray, leaves
+from stripectl.simulate.memory import TimedArray, latest, leaves
 from stripectl.simulate.one_call import SimulatedOneCall
 from stripectl.util.plug_in_errors import wrong_result
 
@@ -44,6 +44,7 @@ class Simulation:
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     turns: int = 0
+    moves_s: float = 0.0  # of the scheme's enter and leave, forward
 
     @property
     def sent(self) -> dict[str, int]:
@@ -68,7 +69,8 @@ class Simulation:
 
 def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool = False) -> Simulation:
     """Simulate the plan's scheme. The plan must name its tile and be supported. In a `layer` the memory of inputs and
-    outputs is free for other arrays once nothing reads them any more."""
+    outputs is free for other arrays once nothing reads them any more, and the hidden states of a scheme that moves them
+    are moved already."""
     run = _run(workload, [plan], machine, layer)
     ends, clocks, attend = run.ends, run.clocks, run.attend
 
@@ -91,6 +93,7 @@ def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool 
         windows,
         touched,
         clocks.turns,
+        float(run.moves_s[0]),
     )
 
 
@@ -105,6 +108,8 @@ class GroupTimes(NamedTuple):
     peak_bytes: np.ndarray
     computed: np.ndarray  # tiles of the forward pass, of all heads and devices
     turns: int  # iterations of the longest loop
+    moves_s: np.ndarray  # of the scheme's enter and leave, forward
+    moves_along: Counter[tuple[str, str]]
 
     @property
     def sent(self) -> dict[str, int]:
@@ -130,13 +135,25 @@ def simulate_times(
     for each in run.attend.rounds_run:
         if each.passes == "forward":
             computed = computed + each.heads * np.broadcast_to(each.tiles.computed, clocks.now.shape).sum(-1)
-    return GroupTimes(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed, clocks.turns)
+    return GroupTimes(
+        run.ends,
+        run.forward_ends,
+        clocks.along,
+        run.forward_along,
+        peak,
+        computed,
+        clocks.turns,
+        run.moves_s,
+        run.moves_along,
+    )
 
 
 class _Run(NamedTuple):
     ends: np.ndarray
     forward_ends: np.ndarray
     forward_along: Counter[tuple[str, str]]
+    moves_s: np.ndarray
+    moves_along: Counter[tuple[str, str]]
     clocks: SimulatedComm
     attend: SimulatedAttend
 
@@ -164,11 +181,14 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     plan = plans[0]
     scheme: Scheme = schemes[plan.scheme]
     clocks, attend = _devices(workload, plans, machine, layer)
-    at_rest = inputs(workload, plan, clocks)
+    moved = layer and bool(scheme.row_axes)
+    how = "keys" if moved else query_sharding(workload, plan)
+    at_rest = inputs(workload, plan, clocks, how)
     both = workload.passes != "forward"
-    given = output_cotangent(workload, plan, clocks) if both else None
+    given = output_cotangent(workload, plan, clocks, how) if both else None
     clocks.recording = both
-    q, kv = scheme.enter(at_rest, attend, clocks)
+    q, kv = at_rest if moved else scheme.enter(at_rest, attend, clocks)
+    entered, moves_along = _end(clocks, q, *kv), clocks.along.copy()
     entry = clocks.recorded()
     clocks.recording = both and scheme.backward is None
     state = scheme.forward(q, kv, attend, clocks)
@@ -178,11 +198,13 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         q, kv = q.bare, None
     out = attend.finish(q, state)
     del state
+    met, met_along = _end(clocks, out), clocks.along.copy()
     meeting = clocks.recorded()
     clocks.recording = both
-    result = scheme.leave(out, attend, clocks)
+    result = out if moved else scheme.leave(out, attend, clocks)
     ready = result.ready
-    forward_ends, forward_along = np.maximum(ready, clocks.now).max(-1), clocks.along.copy()
+    forward_ends, forward_along = _end(clocks, result), clocks.along.copy()
+    moves_s, moves_along = entered + forward_ends - met, moves_along + forward_along - met_along
     if both:
         assert given
         leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
@@ -194,13 +216,19 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         if scheme.backward is None:
             clocks.transpose(meeting, gradients)
         else:
-            met = [q, kv]
+            given_back = [q, kv]
             del q, kv
-            _own_backward(scheme, met, out, attend, clocks, gradients)
+            _own_backward(scheme, given_back, out, attend, clocks, gradients)
         clocks.transpose(entry, gradients)
-        ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
-        ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
-    return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, clocks, attend)
+        each = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
+        ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *each])
+    ends = np.maximum(ready, clocks.now).max(-1)
+    return _Run(ends, forward_ends, forward_along, moves_s, moves_along, clocks, attend)
+
+
+def _end(clocks: SimulatedComm, *arrays: TimedArray) -> np.ndarray:
+    """When the last device has the arrays, by plan."""
+    return np.maximum(latest(arrays), clocks.now).max(-1)
 
 
 def _own_backward(
@@ -229,17 +257,20 @@ def _own_backward(
         gradients.add(primal, found.pop(0).ready)
 
 
-def inputs(workload: Workload, plan: Plan, clocks: SimulatedComm) -> tuple[TimedArray, tuple[TimedArray, ...]]:
-    """(queries, (keys, values, gates if any)) as they lie on a device before anything moves."""
+def inputs(
+    workload: Workload, plan: Plan, clocks: SimulatedComm, how: str
+) -> tuple[TimedArray, tuple[TimedArray, ...]]:
+    """(queries, (keys, values, gates if any)) as they lie on a device before anything moves; queries are sharded by
+    `how`."""
     keys = [argument(workload, plan, clocks, "keys", *each) for each in workload.kv_shapes]
     shape = workload.query_heads, workload.queries, (workload.head_dim,), workload.dtype
-    return argument(workload, plan, clocks, query_sharding(workload, plan), *shape), tuple(keys)
+    return argument(workload, plan, clocks, how, *shape), tuple(keys)
 
 
-def output_cotangent(workload: Workload, plan: Plan, clocks: SimulatedComm) -> TimedArray:
-    """The cotangent of the output."""
+def output_cotangent(workload: Workload, plan: Plan, clocks: SimulatedComm, how: str) -> TimedArray:
+    """The cotangent of the output, sharded like queries."""
     shape = workload.heads, workload.queries, (workload.value_dim,), workload.dtype
-    return argument(workload, plan, clocks, query_sharding(workload, plan), *shape)
+    return argument(workload, plan, clocks, how, *shape)
 
 
 def argument(

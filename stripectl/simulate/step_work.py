@@ -1,29 +1,33 @@
 """A training step outside its attention, by arithmetic: the compute of each part, the optimizer's memory traffic, and
 the transfers of a device.
 
-Letters of transfer shapes: t tokens of a device, d hidden size. Matrices are split over `tensor`, and also stored in
-shards over `fsdp` and the sequence's axes (ZeRO-3): a layer's matrices are gathered for use, forward and backward, in
-the dtype of the step, and their float32 gradients are reduce-scattered. With ZeRO-1, gradients are reduce-scattered to
-the optimizer's state, and the updated parameters are gathered once. Over `tensor` the results of two matrices per layer
-are summed in the forward pass, and of two in the backward pass (Megatron, Shoeybi et al. 2019, section 3). The backward
+Parameters are sharded as `core.parameters` says: a layer's are gathered for use, forward and backward, in the dtype of
+the step, and their float32 gradients are reduce-scattered. With ZeRO-1, gradients are reduce-scattered to the
+optimizer's state, and the updated parameters are gathered once. Over `tensor` the results of two matrices per layer are
+summed in the forward pass, and of two in the backward pass (Megatron, Shoeybi et al. 2019, section 3). The backward
 pass computes again what `remat` does not keep, and the parts that are computed in chunks. Memory traffic outside
 matrices (norms, rotations, residuals) is not included.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stripectl.core.layer_groups import segments
 from stripectl.core.layout_switch import switch_transfers, switches
 from stripectl.core.linear_attention import pattern_of
-from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
+from stripectl.core.parameters import parameter_gather, wide_axes
 from stripectl.core.plan import Plan, schemes
 from stripectl.core.scopes import FEED_FORWARD, HEAD, OPTIMIZER, PROJECTIONS
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
 from stripectl.hardware.profile import Hardware
+from stripectl.layers.decoder import layer_parameters
+from stripectl.layers.embedding import embedding_parameters
+from stripectl.layers.head import head_parameters
 
 STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
 ADAMW_TOUCHES = (
@@ -57,6 +61,12 @@ def recomputes_attention(plan: Plan) -> bool:
     return plan.remat == "full" or (transposed and plan.remat != "none")
 
 
+def repeats_moves(plan: Plan) -> bool:
+    """Whether the backward pass repeats a scheme's enter and leave, but not its forward: the arrays before and after
+    them are not kept, unless a policy keeps everything."""
+    return not recomputes_attention(plan) and plan.remat != "none"
+
+
 def step_work(workload: Workload, plan: Plan) -> StepWork:
     """A step's parts on one device."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
@@ -78,7 +88,7 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
         {name: each * tokens / tensor for name, each in flops.items()},
         ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
         [
-            *_activations(workload, plan, tokens, narrow),
+            *_activations(workload, plan, tokens, narrow, chunked),
             *_switches(workload, plan, tokens),
             *_halos(workload, plan),
             *_parameters(workload, plan),
@@ -86,21 +96,34 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
     )
 
 
-def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) -> list[StepTransfer]:
-    """Sums over `tensor` of the results of matrices that are split along their inputs, and of the embedding."""
+def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool, chunked: bool) -> list[StepTransfer]:
+    """Sums over `tensor` of the results of matrices that are split along their inputs, the columns of the embedding,
+    and the loss, whose logits are split."""
     tensor, layers = plan.product(HEAD_AXES), workload.sizes.layers
+    over = wide_axes(plan, (*BATCH_AXES, *SEQUENCE_AXES))
+    loss = [StepTransfer("all-reduce", over, 2 * _share(plan, over) * STATE_BYTES, 1)] if over else []
     if tensor == 1:
-        return []
+        return loss
     whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
-    sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # one more for the head
-    embedding = StepTransfer("all-gather", HEAD_AXES, part, 1)
+    part = (tensor - 1) / tensor * whole
+    # Per layer two sums in each pass, and the first again where the backward pass computes it; the head has one more.
+    sums, again = 4 * layers + 1, layers * narrow
+    # Of each token's logits the largest, the sum of exponentials and the target's; the gradient needs the first two.
+    each = 2 * (tensor - 1) / tensor * tokens * STATE_BYTES
+    loss.append(StepTransfer("all-reduce", HEAD_AXES, each, 3 + 2 * chunked))
     if schemes[plan.scheme].row_axes:  # each in two halves, sharded by rows in between
+        gathers = sums + 2 * layers + chunked  # rows are gathered again for the gradients of matrices
         return [
-            StepTransfer("reduce-scatter", HEAD_AXES, part, sums),
-            StepTransfer("all-gather", HEAD_AXES, part, sums),
-            embedding,
+            StepTransfer("reduce-scatter", HEAD_AXES, part, sums + again),
+            StepTransfer("all-gather", HEAD_AXES, part, gathers),
+            StepTransfer("all-to-all", HEAD_AXES, part / tensor, 2),
+            *loss,
         ]
-    return [StepTransfer("all-reduce", HEAD_AXES, 2 * part, sums), embedding]
+    return [
+        StepTransfer("all-reduce", HEAD_AXES, 2 * part, sums + again),
+        StepTransfer("all-gather", HEAD_AXES, part, 1),
+        *loss,
+    ]
 
 
 def _switches(workload: Workload, plan: Plan, tokens: float) -> list[StepTransfer]:
@@ -131,30 +154,26 @@ def _halos(workload: Workload, plan: Plan) -> list[StepTransfer]:
     return found
 
 
-def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
-    """Matrices gathered and gradients reduce-scattered over the axes that store them, and summed over the others."""
-    sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    stored = _wide(plan, plan.optimizer_axes)
-    alike = _wide(plan, [axis for axis in (*BATCH_AXES, *STORED_AXES) if axis not in stored])
-    share = _share(plan, stored)
-    found = []
-    for elements, times, uses in (
-        *((each.layer_parameters / tensor, count, 2) for count, each in sizes.kinds),
-        (sizes.head_parameters / tensor, 2, 1),  # embedding and head
+def _parameters(workload: Workload, plan: Plan) -> Iterator[StepTransfer]:
+    """Parameters gathered, and gradients reduce-scattered over the axes that store them and summed over the others."""
+    sizes, itemsize = workload.sizes, DTYPE_BYTES[workload.dtype]
+    for table, times, uses in (
+        *((layer_parameters(each), count, 2) for count, each in sizes.kinds),
+        (embedding_parameters(sizes), 1, 1),
+        (head_parameters(sizes), 1, 1),
     ):
-        if stored:
-            narrow = share * elements * DTYPE_BYTES[workload.dtype]
-            gathered = (narrow, times * uses) if plan.parameter_axes else (share * elements * STATE_BYTES, times)
-            found.append(StepTransfer("all-gather", stored, *gathered))
-            found.append(StepTransfer("reduce-scatter", stored, share * elements * STATE_BYTES, times, gradients=True))
-        if alike:
-            own = elements / plan.product(stored) * STATE_BYTES
-            found.append(StepTransfer("all-reduce", alike, 2 * _share(plan, alike) * own, times))
-    return found
-
-
-def _wide(plan: Plan, axes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(axis for axis in axes if plan.size(axis) > 1))
+        total: Counter[tuple[str, tuple[str, ...], int]] = Counter()
+        for each in table.values():
+            how = parameter_gather(each, plan)
+            share = _share(plan, how.updated) * how.elements
+            gathered = (share * itemsize, times * uses) if how.stored else (share * STATE_BYTES, times)
+            total["all-gather", how.updated, gathered[1]] += gathered[0]
+            total["reduce-scatter", how.updated, times] += share * STATE_BYTES
+            own = how.elements / plan.product(how.updated) * STATE_BYTES
+            total["all-reduce", how.summed, times] += 2 * _share(plan, how.summed) * own
+        for (opcode, axes, each), nbytes in total.items():
+            if axes:
+                yield StepTransfer(opcode, axes, nbytes, each, gradients=opcode == "reduce-scatter")
 
 
 def _share(plan: Plan, axes: Sequence[str]) -> float:

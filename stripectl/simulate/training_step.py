@@ -30,6 +30,7 @@ from stripectl.simulate.step_work import (
     LEFT_OUT,
     StepTransfer,
     recomputes_attention,
+    repeats_moves,
     seconds_computed,
     seconds_sent,
     step_work,
@@ -94,7 +95,8 @@ def sent_in_step(
     of a simulated layer of each kind, where they are known already."""
     attention = attention or attention_times(layers, [COUNTING] * len(layers))
     for (count, _, own), times in zip(layers, attention, strict=True):
-        for along in (times.along, *[times.forward_along] * recomputes_attention(own)):
+        again = [times.forward_along] * recomputes_attention(own) + [times.moves_along] * repeats_moves(own)
+        for along in (times.along, *again):
             for (axis, opcode), nbytes in along.items():
                 yield StepTransfer(opcode, (axis,), nbytes, count)
     yield from beside
@@ -103,7 +105,10 @@ def sent_in_step(
 def attention_times(layers: Sequence[LayerGroup], machines: Sequence[CostModel]) -> list[GroupTimes]:
     """The times of attention in a layer of each kind, forward and backward."""
     pairs = zip(layers, machines, strict=True)
-    return [simulate_times(own.one_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in pairs]
+    return [
+        simulate_times(own.one_layer("forward-backward"), [each], [machine], layer=True)
+        for (_, own, each), machine in pairs
+    ]
 
 
 def attention_passes(plan: Plan) -> list[str]:
@@ -167,14 +172,15 @@ class StepModel:
 
     def timed(self) -> StepTime:
         went = [
-            (count, simulate(alike.one_layer(passes), own, machine))
+            (count, own, simulate(alike.one_layer(passes), own, machine, layer=True))
             for (count, alike, own), machine in zip(self.layers, self.machines, strict=True)
             for passes in attention_passes(own)
         ]
-        shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, each in went]
+        shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, _, each in went]
         exposed_s = math.fsum(count * each.exposed_s for count, each in shown)
         hidden_s = math.fsum(count * each.hidden_s for count, each in shown)
-        attention_s = math.fsum(count * each.seconds for count, each in went) - exposed_s
+        attention_s = math.fsum(count * each.seconds for count, _, each in went) - exposed_s
+        exposed_s += math.fsum(count * each.moves_s for count, own, each in went if repeats_moves(own))
         for each, hides in self.sent:
             seconds = seconds_sent(each, self.plan, self.machines[0])
             hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
@@ -190,7 +196,8 @@ class StepModel:
         where they were simulated with other plans; `at` is the place of this plan among them."""
         parts = [*self.beside.values()]
         for (count, _, own), times in zip(self.layers, attention or self.attention(), strict=True):
-            parts.append(count * float(times.seconds[at] + recomputes_attention(own) * times.forward_s[at]))
+            again_s = recomputes_attention(own) * times.forward_s[at] + repeats_moves(own) * times.moves_s[at]
+            parts.append(count * float(times.seconds[at] + again_s))
         parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
         return math.fsum(parts)
 

@@ -1,298 +1,189 @@
-"""A decoder like LLaMA (Touvron et al. 2023): RMSNorm, rotary positions, grouped attention by a plan, SwiGLU.
+"""A decoder on one device's part of its arrays: embedding, layers and head (`layers`), bound to JAX.
 
-Linear attention does not normalise its scores, so its output gets a norm, per head and without a scale (Qin et al.
-2022, arXiv:2210.10340).
+Layers are stacked, and a scan iterates over them. Rotary embeddings use the layout's positions, so a sequence that was
+permuted once at the input passes through all layers in this order. The function whose values `remat` chooses gathers
+the parameters of its layer, so that no gathered parameter is kept for the backward pass.
 
-A layer with a recurrence has no rotary positions (as in Qwen3-Next, Kimi-Linear and Mamba-2). Its gates come from the
-layer's input, and with the delta rule its queries and keys have norm 1. Where the model has `d_conv`, a short
-convolution precedes this norm.
-
-Rotary embeddings use the layout's positions, so a sequence that was permuted once at the input passes through all
-layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`scopes.SECTIONS`)
-attribute a compiled step's costs to its parts.
-
-Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/value heads, H head_dim, F feed-forward,
-V vocabulary; as in `sharding` P parts of the batch, G sequences per part, S shards, R rows per shard, C rows per chunk.
+Letters: B batch, T rows, D hidden.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax import lax
 
 from stripectl.core import scopes
-from stripectl.core.layer_groups import segments
+from stripectl.core.layer_groups import layer_groups, segments
+from stripectl.core.linear_attention import pattern_of
 from stripectl.core.model import Model
-from stripectl.training.rotary import Rotation, rotated
-from stripectl.training.sharding import Dims, ParameterSharding
-from stripectl.training.short_convolution import short_convolution
+from stripectl.core.parameters import Parameter
+from stripectl.core.plan import Plan
+from stripectl.core.workload import Workload
+from stripectl.execute.attention import plan_attention
+from stripectl.execute.comm import JaxComm
+from stripectl.execute.layout_switch import from_layout, to_layout
+from stripectl.execute.ops import JaxOps
+from stripectl.execute.rotation import rotation
+from stripectl.layers.attention import AttentionLayer, attention, attention_parameters
+from stripectl.layers.decoder import ALIKE, layer_stacks
+from stripectl.layers.embedding import embedding, embedding_parameters
+from stripectl.layers.head import head_parameters, loss
+from stripectl.layers.swiglu import swiglu, swiglu_parameters
+from stripectl.training.order import positions
+from stripectl.training.sharding import ParameterSharding, StoredWeights
 
-INITIAL = 0.02  # standard deviation of initial parameters; divided by sqrt(2 layers) at the end of a branch (GPT-2)
-EPSILON = 1e-5
-GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and 0.1 (Mamba-2)
-GLA_TEMPERATURE = 16  # Yang et al. 2023, section 4.4
-ALIKE = "every"  # the name of the only stack of layers
-
-
-def unit(x: jax.Array) -> jax.Array:
-    """x divided by its root mean square along the last dimension, in float32."""
-    with jax.named_scope(scopes.NORM):
-        wide = x.astype(jnp.float32)
-        return wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
-
-
-def normed(x_PGSRD: jax.Array, scale_PSD: jax.Array) -> jax.Array:
-    """x divided by its root mean square, times a scale (Zhang and Sennrich 2019)."""
-    with jax.named_scope(scopes.NORM):
-        return (unit(x_PGSRD) * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
+STACKS = "layers"  # the name of the parameters of layers
 
 
-class Attention(NamedTuple):
-    """A layer's attention: compute(q_BNTH, k_BKTH, v_BKTH, gates if any) -> out_BNTH, and whether its output gets a
-    norm. Where its layout is not the tokens': the rotation of its positions, and how hidden states move there and
-    back."""
+def initial_parameters(model: Model, rngs: nnx.Rngs) -> nnx.State:
+    """The parameters of a decoder in float32. `dims` of each names the dimensions by which it is sharded; parameters of
+    layers have a leading dimension of layers."""
 
-    compute: Callable
-    norms: bool
-    turn: Rotation | None = None
-    switch: tuple[Callable, Callable] | None = None
+    def drawn(table: Mapping[str, Parameter], rngs: nnx.Rngs) -> dict[str, Any]:
+        return {name: nnx.Param(initial(each, rngs), dims=each.dims) for name, each in table.items()}
 
-    def __call__(self, *arrays: jax.Array) -> jax.Array:
-        out = self.compute(*arrays)
-        return unit(out).astype(out.dtype) if self.norms else out
+    def stack(count: int, table: Mapping[str, Parameter]) -> dict[str, Any]:
+        values = jax.vmap(lambda key: {name: x[...] for name, x in drawn(table, nnx.Rngs(params=key)).items()})(
+            jax.random.split(rngs.params(), count)
+        )
+        return {name: nnx.Param(values[name], dims=each.dims) for name, each in table.items()}
 
-
-def swiglu(weights: Sequence[jax.Array], x_PGSCD: jax.Array) -> jax.Array:
-    """A block through norm, gate, up and down (Shazeer 2020)."""
-    scale, gate, up, down = (weight.astype(x_PGSCD.dtype) for weight in weights)
-    y = normed(x_PGSCD, scale)
-    gate_PGSCF, up_PGSCF = (jnp.einsum("pgscd,psdf->pgscf", y, weight) for weight in (gate, up))
-    return jnp.einsum("pgscf,psfd->pgscd", jax.nn.silu(gate_PGSCF) * up_PGSCF, down)
+    first = drawn(embedding_parameters(model), rngs)
+    layers = {name: stack(*each) for name, each in layer_stacks(model).items()}
+    return nnx.State({**first, STACKS: layers, **drawn(head_parameters(model), rngs)})
 
 
-def cross_entropy(weights: Sequence[jax.Array], x_PGSCD: jax.Array, targets_PGSC: jax.Array) -> jax.Array:
-    """float32, the shape of the targets: minus the log-probability of each. Only this block's logits are in memory."""
-    scale, head = (weight.astype(x_PGSCD.dtype) for weight in weights)
-    y = normed(x_PGSCD, scale)
-    logits_PGSCV = jnp.einsum("pgscd,psdv->pgscv", y, head, preferred_element_type=jnp.float32)
-    # A masked sum instead of an index: each device of `tensor` has a part of the vocabulary, and only sums are sent.
-    hit_PGSCV = jax.nn.one_hot(targets_PGSC, logits_PGSCV.shape[-1], dtype=jnp.bool_)
-    return jax.nn.logsumexp(logits_PGSCV, axis=-1) - jnp.sum(jnp.where(hit_PGSCV, logits_PGSCV, 0), axis=-1)
+def initial(parameter: Parameter, rngs: nnx.Rngs) -> jax.Array:
+    """The initial values of a parameter."""
+    if parameter.equal is not None:
+        return jnp.full(parameter.shape, parameter.equal)
+    return parameter.deviation * jax.random.normal(rngs.params(), parameter.shape)
 
 
-def normalised(x_BNTH: jax.Array) -> jax.Array:
-    """x with norm 1 along the last dimension."""
-    return (unit(x_BNTH) * x_BNTH.shape[-1] ** -0.5).astype(x_BNTH.dtype)
+@dataclass(frozen=True)
+class Decoder:
+    """The program of a workload's model on one device, under a plan that names its tiles."""
 
+    workload: Workload
+    plan: Plan
+    place: ParameterSharding
+    rotary_base: float
 
-class Gates(nnx.Module):
-    """The parameters of a recurrence's gates (`Recurrence.gate_activation`)."""
+    @cached_property
+    def ops(self) -> JaxOps:
+        return JaxOps(self.plan, self.workload.dtype)
 
-    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
-        d, heads, size, recurrence = model.hidden, model.heads, model.head_dim, model.gated
-        assert recurrence
-        self.recurrence = recurrence
-        if recurrence.gate == "scalar":
-            self.gate = normal(rngs, (d, heads), ("hidden", "tensor"))
-        if recurrence.gate == "vector":
-            self.gate_down = normal(rngs, (d, size), ("hidden", None))
-            self.gate_up = normal(rngs, (size, heads, size), (None, "tensor", None))
-        if recurrence.gate_activation == "softplus":
-            self.rate = nnx.Param(jnp.ones(heads), dims=("tensor",))
-            self.offset = nnx.Param(jnp.full(heads, GATE_OFFSET), dims=("tensor",))
-        if recurrence.delta:
-            self.write = normal(rngs, (d, heads), ("hidden", "tensor"))
+    @cached_property
+    def comm(self) -> JaxComm:
+        return JaxComm(self.plan)
 
-    def __call__(self, y_PGSRD: jax.Array, place: ParameterSharding) -> list[jax.Array]:
-        """float32 (batch, heads, positions, ...): the gates from a layer's input, in the order of the recurrence."""
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of attention of each layer."""
+        pattern = pattern_of(self.workload.attention)
+        return pattern * (self.workload.sizes.layers // len(pattern))
 
-        def product(equation: str, x: jax.Array, parameter: Any) -> jax.Array:
-            return jnp.einsum(equation, x, place.copies(parameter).astype(x.dtype))
+    @cached_property
+    def orders(self) -> dict[str, np.ndarray]:
+        """The position of each row, by kind of attention, where its layout is not the tokens'."""
+        length = self.workload.seq_len
+        return {
+            own.attention: positions(plan, length)
+            for _, own, plan in layer_groups(self.workload, self.plan)
+            if plan.layout != self.plan.layout and plan.shards > 1
+        }
 
-        def per_head(parameter: Any, like: jax.Array) -> jax.Array:
-            """(P, 1, N, S, 1, ...) of a parameter of heads."""
-            wide = jnp.swapaxes(place.copies(parameter), 1, 2)[:, None, :, :, None]
-            return wide.reshape(*wide.shape, *(1,) * (like.ndim - wide.ndim))
+    def loss(
+        self,
+        weights: StoredWeights,
+        tokens_BT: jax.Array,
+        targets_BT: jax.Array,
+        positions_T: jax.Array,
+        others: Mapping[str, jax.Array],
+    ) -> jax.Array:
+        """float32: the sum of the cross-entropy of a device's targets. Positions are of its rows, in the layout of the
+        tokens, and of `orders`."""
+        model = self.workload.sizes
+        x = embedding(tokens_BT, self.place.gathered(embedding_parameters(model), weights), self.ops)
+        layers = {
+            own.attention: AttentionLayer(
+                own.sizes,
+                plan,
+                plan_attention(plan, own, layer=True),
+                rotation(others.get(own.attention, positions_T), model.head_dim, self.rotary_base),
+            )
+            for _, own, plan in layer_groups(self.workload, self.plan)
+        }
+        used = Counter[str]()
+        for body, turns in segments(self.kinds):
+            x = self.segment(x, body, turns, weights, layers, used)
+        return loss(x, targets_BT, self.place.gathered(head_parameters(model), weights), self.ops)
 
-        found = []
-        if self.recurrence.gate != "none":
-            if self.recurrence.gate == "scalar":
-                x = product("pgsrd,psdn->pgnsr", y_PGSRD, self.gate)
-            else:
-                narrow = product("pgsrd,psdk->pgsrk", y_PGSRD, self.gate_down)
-                x = product("pgsrk,psknh->pgnsrh", narrow, self.gate_up)
-            x = x.astype(jnp.float32)
-            if self.recurrence.gate_activation == "softplus":
-                found.append(-jnp.exp(per_head(self.rate, x)) * jax.nn.softplus(x + per_head(self.offset, x)))
-            else:
-                found.append(jax.nn.log_sigmoid(x) / GLA_TEMPERATURE)
-        if self.recurrence.delta:
-            found.append(jax.nn.sigmoid(product("pgsrd,psdn->pgnsr", y_PGSRD, self.write).astype(jnp.float32)))
-        return [place.join(x, 2) for x in found]
-
-
-class Layer(nnx.Module):
-    """A layer's parameters in float32; `dims` of each names the dimensions by which it is sharded."""
-
-    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
-        d, last = model.hidden, INITIAL * (2 * model.layers) ** -0.5
-        self.attention_norm = ones(d)
-        keys = model.query_heads if model.gated else model.kv_heads
-        self.query = normal(rngs, (d, model.query_heads, model.head_dim), ("hidden", "tensor", None))
-        self.key = normal(rngs, (d, keys, model.head_dim), ("hidden", "tensor", None))
-        self.value = normal(rngs, (d, model.kv_heads, model.value_dim), ("hidden", "tensor", None))
-        self.output = normal(rngs, (model.heads, model.value_dim, d), ("tensor", None, "hidden"), last)
-        self.feed_forward_norm = ones(d)
-        self.gate = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
-        self.up = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
-        self.down = normal(rngs, (model.feed_forward, d), ("tensor", "hidden"), last)
-        self.gates = Gates(model, rngs) if model.gated else None
-        self.convolutions = nnx.List(convolutions(model, rngs)) if model.d_conv else None
-
-    def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: ParameterSharding) -> jax.Array:
-        """The layer's output, with the shape and sharding of its input."""
-        with jax.named_scope(scopes.PROJECTIONS):
-            y = normed(x_PGSRD, place.copies(self.attention_norm))
-
-            def project(parameter: Any) -> jax.Array:
-                weight = place.copies(parameter).astype(y.dtype)
-                return place.join(jnp.einsum("pgsrd,psdnh->pgnsrh", y, weight), 2)
-
-            q, k, v = (project(each) for each in (self.query, self.key, self.value))
-            gates = self.gates(y, place) if self.gates else []
-            if self.convolutions is not None:
-                q, k, v = short_convolution((q, k, v), [place.copies(each) for each in self.convolutions], place)
-            if not self.gates:
-                q, k = rotated(q, turn), rotated(k, turn)
-            elif self.gates.recurrence.delta:
-                q, k = normalised(q), normalised(k)
-        with jax.named_scope(scopes.ATTENTION):
-            out = attend(q, k, v, *gates)
-        with jax.named_scope(scopes.PROJECTIONS):
-            weight = place.copies(self.output).astype(y.dtype)
-            out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
-            x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence", "rows")
-        with jax.named_scope(scopes.FEED_FORWARD):
-            copies = [place.copies(each) for each in (self.feed_forward_norm, self.gate, self.up, self.down)]
-            return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence", "rows")
-
-
-class LayerStacks:
-    """The stacks of a decoder's layers, which run segment by segment: a segment is a sequence of kinds of layers, which
-    a scan repeats. `used` counts the layers of each stack that ran."""
-
-    def __init__(
-        self, layers: nnx.Dict, turn: Rotation, attention: Mapping[str, Attention], place: ParameterSharding
-    ) -> None:
-        self.stacks = {name: nnx.split(stack) for name, stack in layers.items()}
-        self.used = Counter[str]()
-        self.turn, self.attention, self.place = turn, attention, place
-
-    def segment(self, x: jax.Array, body: Sequence[str], turns: int) -> jax.Array:
-        """x after the next layers, in the order of the tokens."""
+    def segment(
+        self,
+        x: jax.Array,
+        body: Sequence[str],
+        turns: int,
+        weights: StoredWeights,
+        layers: Mapping[str, AttentionLayer],
+        used: Counter[str],
+    ) -> jax.Array:
+        """x after the next layers, in the order of the tokens: a scan repeats a sequence of kinds of layers. `used`
+        counts the layers of each stack that ran."""
         each = Counter(map(self.stack_of, body))
 
-        def turn_of(x: jax.Array, states: Mapping[str, nnx.State]) -> tuple[jax.Array, None]:
-            done, switched = Counter[str](), None
+        def turn_of(x: jax.Array, own: Mapping[str, StoredWeights]) -> tuple[jax.Array, None]:
+            done, layout = Counter[str](), self.plan.layout
             for kind in body:
-                x, switched = self.moved(x, switched, self.attention[kind].switch), self.attention[kind].switch
+                x, layout = self.moved(x, layout, layers[kind].plan.layout), layers[kind].plan.layout
                 name = self.stack_of(kind)
-                state = states[name]
+                of_layer = own[name]
                 if each[name] > 1:
-                    state = jax.tree.map(lambda every, at=done[name]: every[at], state)
+                    of_layer = jax.tree.map(lambda every, at=done[name]: every[at], of_layer)
                 done[name] += 1
-                x = self.through(kind)(x, state)
-            return self.moved(x, switched, None), None
+                x = self.place.remat(partial(self.layer, layers[kind]))(x, of_layer)
+            return self.moved(x, layout, self.plan.layout), None
 
-        states = {name: self.next_layers(name, count, turns) for name, count in each.items()}
-        self.used.update({name: turns * count for name, count in each.items()})
-        x, _ = lax.scan(turn_of, x, states)
+        next_layers = {name: next_of(weights, name, used[name], count, turns) for name, count in each.items()}
+        used.update({name: turns * count for name, count in each.items()})
+        x, _ = lax.scan(turn_of, x, next_layers)
         return x
 
-    def next_layers(self, name: str, count: int, turns: int) -> nnx.State:
-        """The parameters of the next layers of a stack, of which each turn takes `count`."""
-        first = self.used[name]
+    def layer(self, layer: AttentionLayer, x: jax.Array, weights: StoredWeights) -> jax.Array:
+        """x after a layer."""
+        gathered = partial(self.place.gathered, weights=weights)
+        x = attention(x, gathered(attention_parameters(layer.sizes)), layer, self.ops, self.comm)
+        return swiglu(x, gathered(swiglu_parameters(layer.sizes)), self.ops)
 
-        def of_turns(every: jax.Array) -> jax.Array:
-            part = every[first : first + turns * count]
-            return part if count == 1 else part.reshape(turns, count, *every.shape[1:])
-
-        return jax.tree.map(of_turns, self.stacks[name][1])
+    @cached_property
+    def stacks(self) -> frozenset[str]:
+        return frozenset(layer_stacks(self.workload.sizes))
 
     def stack_of(self, kind: str) -> str:
         return ALIKE if ALIKE in self.stacks else kind
 
-    def through(self, kind: str) -> Callable:
-        """(x, the parameters of a layer) -> x after the layer."""
-        definition, _ = self.stacks[self.stack_of(kind)]
-        attend = self.attention[kind]
-        own = attend.turn or self.turn
-        return self.place.remat(lambda x, state: nnx.merge(definition, state)(x, own, attend, self.place))
-
-    def moved(self, x: jax.Array, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None) -> jax.Array:
-        """x in the layout of the next layer, or of the tokens."""
-        if switched is wanted:
+    def moved(self, x: jax.Array, layout: str, wanted: str) -> jax.Array:
+        """x in the layout of the next layer."""
+        if layout == wanted or self.plan.shards == 1:
             return x
         with jax.named_scope(scopes.PROJECTIONS):
-            x = switched[1](x) if switched else x
-            return wanted[0](x) if wanted else x
+            for move, name in ((from_layout, layout), (to_layout, wanted)):
+                x = x if name == self.plan.layout else move(x, name, "ring", self.plan.shards, 1)
+            return x
 
 
-class Decoder(nnx.Module):
-    """Embedding, layers, norm and head. The parameters of layers have a leading dimension of layers, in one stack, or
-    in one per kind of layer where a recurrence or other heads give them other shapes."""
+def next_of(weights: StoredWeights, stack: str, first: int, count: int, turns: int) -> StoredWeights:
+    """The parameters of the next layers of a stack, of which each turn takes `count`."""
 
-    def __init__(self, model: Model, rngs: nnx.Rngs) -> None:
-        self.embedding = normal(rngs, (model.vocabulary, model.hidden), (None, "features"))
-        apart = model.linear_heads is not None or model.of_kind("linear").gated is not None
-        stacks = {own.attention: (own, count) for count, own in model.kinds}
-        stacks = stacks if apart and len(stacks) > 1 else {ALIKE: (model, model.layers)}
+    def of_turns(every: jax.Array) -> jax.Array:
+        part = every[first : first + turns * count]
+        return part if count == 1 else part.reshape(turns, count, *every.shape[1:])
 
-        def stack(own: Model, count: int) -> Any:
-            return nnx.vmap(lambda rngs: Layer(own, rngs))(rngs.split(count))
-
-        self.layers = nnx.Dict({name: stack(*each) for name, each in stacks.items()})
-        self.norm = ones(model.hidden)
-        self.head = normal(rngs, (model.hidden, model.vocabulary), ("hidden", "tensor"))
-
-    def losses(
-        self,
-        tokens_BT: jax.Array,
-        targets_BT: jax.Array,
-        turn: Rotation,
-        attention: Mapping[str, Attention],
-        kinds: Sequence[str],
-        place: ParameterSharding,
-    ) -> jax.Array:
-        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens; `kinds`
-        has the kind of attention of each layer."""
-        with jax.named_scope(scopes.EMBEDDING):
-            take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
-            x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
-        x = place.laid(x, "batch", None, "sequence", "rows")
-        stacks = LayerStacks(self.layers, turn, attention, place)
-        for body, turns in segments(kinds):
-            x = stacks.segment(x, body, turns)
-        with jax.named_scope(scopes.HEAD):
-            copies = [place.copies(self.norm), place.copies(self.head)]
-            return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))
-
-
-def convolutions(model: Model, rngs: nnx.Rngs) -> list[Any]:
-    """The weights of the short convolutions of queries, keys and values: (heads, elements of a head, d_conv)."""
-    assert model.d_conv
-    sizes = (model.query_heads, model.head_dim), (model.query_heads, model.head_dim), (model.heads, model.value_dim)
-    deviation = model.d_conv**-0.5
-    return [normal(rngs, (*each, model.d_conv), ("tensor", None, None), deviation) for each in sizes]
-
-
-def ones(size: int) -> Any:
-    return nnx.Param(jnp.ones(size), dims=("hidden",))
-
-
-def normal(rngs: nnx.Rngs, shape: tuple[int, ...], dims: Dims, deviation: float = INITIAL) -> Any:
-    return nnx.Param(deviation * jax.random.normal(rngs.params(), shape), dims=dims)
+    return StoredWeights(*(part and jax.tree.map(of_turns, part[STACKS][stack]) for part in weights))

@@ -1,56 +1,60 @@
-"""The sharding of a training step's arrays on a plan's mesh, as constraints: the compiler adds the communication.
+"""The sharding of a training step's arrays on a plan's mesh (`core.parameters`), in JAX."""
 
-Tokens are sharded over the batch's and the sequence's axes; a layer's heads, feed-forward and vocabulary over `tensor`.
-A parameter is *stored* in shards over `fsdp` and the sequence's axes as well (ZeRO-3, Rajbhandari et al. 2020); it is
-gathered where a layer uses it, and its gradient is reduce-scattered. With ZeRO-1 only its optimizer state is stored so:
-gradients are reduce-scattered, and updated parameters are gathered; with `zero=0` everything is stored as it is used.
-Hidden states between a layer's matrices are sharded by rows over the axes that a scheme names (Megatron-SP: `tensor`).
-
-Feed-forward and loss work *blockwise* (Liu and Abbeel 2023), on a chunk of the rows of every shard at a time, so that
-chunks move no data. The intermediate results of only one chunk are in memory, in the backward pass too.
-
-Letters: B batch, T positions in the layout's order. Inside a step both are split by their sharding: P parts of the
-batch with G sequences each, and S shards of the sequence with R rows each, of which C form a chunk.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES
+from stripectl.core.parameters import (
+    STORED,
+    USED,
+    Dims,
+    Parameter,
+    ParameterGather,
+    parameter_gather,
+    wide_axes,
+)
 from stripectl.core.plan import Plan
-from stripectl.core.scheme import schemes
-from stripectl.execute.attend import recompute_in_backward
 from stripectl.execute.attention import ATTENTION
-from stripectl.execute.layout_switch import from_layout, to_layout
+from stripectl.execute.derivatives import with_backward
 
-# A dimension's name -> the mesh axes that shard it where it is used, and where it is stored.
-USED = {"batch": BATCH_AXES, "sequence": SEQUENCE_AXES, "tensor": HEAD_AXES, "features": HEAD_AXES, "hidden": ()}
-STORED = USED | {"hidden": STORED_AXES, "features": (*HEAD_AXES, *STORED_AXES)}
-Dims = tuple[str | None, ...]
 # No policy keeps these: they repeat the input in another place or form, and would keep gathered parameters.
-MOVES = ("sharding_constraint", "convert_element_type", "broadcast_in_dim", "reshape", "transpose")
+MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "transpose")
+SCHEMES_RANK = 4  # of the arrays that schemes gather; parameters and hidden states have fewer dimensions
 
 
-def save_everything(primitive: Any, *_: Any, **__: Any) -> bool:
+def save_everything(primitive: Any, x: Any = None, *_: Any, **__: Any) -> bool:
     """The policy that keeps everything that was computed."""
-    return primitive.name not in MOVES
+    return primitive.name not in MOVES and (primitive.name != "all_gather" or x.ndim >= SCHEMES_RANK)
+
+
+def save_sums(primitive: Any, *_: Any, **__: Any) -> bool:
+    """The policy that keeps sums over devices of the results of matrices."""
+    return primitive.name in ("psum", "psum_invariant", "reduce_scatter")
 
 
 NAMED = jax.checkpoint_policies.save_only_these_names(ATTENTION)
 POLICIES: dict[str, Callable[..., Any]] = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "attention": NAMED,
-    "dots": jax.checkpoint_policies.save_from_both_policies(jax.checkpoint_policies.dots_saveable, NAMED),
+    "dots": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.save_from_both_policies(jax.checkpoint_policies.dots_saveable, save_sums), NAMED
+    ),
     "none": save_everything,
 }
+
+
+class StoredWeights(NamedTuple):
+    """The parameters of a layer or of all layers, by name, on one device: the part that it stores, and the part of
+    which it has the optimizer's state and gets the gradient. `stored` is None where both are the same part."""
+
+    stored: Any
+    updated: Any
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,9 @@ class ParameterSharding:
     mesh: Mesh
     dtype: str
 
-    def spec(self, dims: Dims, axes: dict[str, tuple[str, ...]] = USED) -> PartitionSpec:
+    def spec(self, dims: Dims, axes: Mapping[str, tuple[str, ...]] = USED) -> PartitionSpec:
         """The mesh axes that shard dimensions, by their names."""
-        known = axes | {"rows": schemes[self.plan.scheme].row_axes}
-        used = ([axis for axis in known[dim] if self.plan.size(axis) > 1] if dim else [] for dim in dims)
-        return PartitionSpec(*(tuple(each) or None for each in used))
+        return PartitionSpec(*((wide_axes(self.plan, axes[dim]) if dim else ()) or None for dim in dims))
 
     def stored(self, dims: Dims) -> NamedSharding:
         """The sharding of a parameter where it is stored."""
@@ -75,85 +77,64 @@ class ParameterSharding:
         """The sharding of a parameter's optimizer state, and of the parameter and gradient during the update."""
         return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.optimizer_axes else USED))
 
-    def laid(self, x: jax.Array, *dims: str | None) -> jax.Array:
-        """x sharded over the axes of its dimensions; other dimensions are whole."""
-        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, self.spec(dims)))
+    @cached_property
+    def alike(self) -> bool:
+        """Whether a device updates the part of a parameter that it stores."""
+        return self.plan.parameter_axes == self.plan.optimizer_axes
 
-    def copies(self, parameter: Any) -> jax.Array:
-        """(P, S, ...) copies of a parameter (an nnx.Param with `dims`): a gathered copy for every device along batch
-        and sequence, in the computing dtype, in which it is also sent. The copies' gradients are summed in float32: on
-        each device first, also through a loop over chunks, then over all devices, once."""
-        dims: Dims = parameter.dims
-        whole: Any = gather_parameter(self, dims, parameter[...])
-        shape = (self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES), *whole.shape)
-        return self.laid(jnp.broadcast_to(whole, shape), "batch", "sequence", *dims)
-
-    def split(self, x: jax.Array, at: int = 1) -> jax.Array:
-        """(P, G, ..., S, R, ...) of an array (B, ..., T, ...) whose positions are its dimension `at`."""
-        parts, shards = self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES)
-        batch, *middle = x.shape[:at]
-        return x.reshape(parts, batch // parts, *middle, shards, x.shape[at] // shards, *x.shape[at + 1 :])
-
-    def join(self, x: jax.Array, at: int = 1) -> jax.Array:
-        """The inverse of `split`."""
-        parts, group, *middle = x.shape[: at + 1]
-        shards, rows, *rest = x.shape[at + 1 :]
-        return x.reshape(parts * group, *middle, shards * rows, *rest)
-
-    def switch(self, layout: str) -> tuple[Callable, Callable]:
-        """How hidden states (P, G, S, R, ...) move from the contiguous layout to another one, and back."""
-        spec, shards = self.spec(("batch", None, "sequence", "rows")), self.plan.shards
-
-        def mapped(move: Callable) -> Callable:
-            own = partial(move, layout=layout, axis="ring", shards=shards, dim=3)
-            return jax.shard_map(own, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
-
-        return mapped(to_layout), mapped(from_layout)
+    def gathered(self, table: Mapping[str, Parameter], weights: StoredWeights) -> "GatheredWeights":
+        """The whole parameters that a part of the model uses, by name."""
+        return GatheredWeights(self, table, weights)
 
     def remat(self, layer: Callable) -> Callable:
         """A layer that keeps the values of the plan's policy for its backward pass."""
         return jax.checkpoint(layer, policy=POLICIES[self.plan.remat])
 
-    def blockwise(self, compute: Callable, copies: Sequence[jax.Array], *arrays_PGSR: jax.Array) -> jax.Array:
-        """compute(copies of parameters, *blocks_PGSC...) -> block_PGSC..., for a chunk of every shard's rows at a time.
 
-        Arrays and the result are (P, G, S, R, ...).
-        """
-        rows = arrays_PGSR[0].shape[3]
-        chunk = self.plan.chunk_rows(rows)
-        if chunk == rows:
-            return compute(copies, *arrays_PGSR)
+@dataclass(frozen=True)
+class GatheredWeights(Mapping[str, jax.Array]):
+    """Whole parameters, float32 with values of the dtype of the step. Each is gathered where the program reads it, so
+    that its gradient is scattered where the backward pass has computed it, beside what follows. Gradients are summed in
+    float32: on each device first, also through a loop over chunks, then over all devices, once."""
 
-        def cut(x: jax.Array) -> jax.Array:
-            x = x.reshape(*x.shape[:3], rows // chunk, chunk, *x.shape[4:])
-            return jnp.moveaxis(self.laid(x, "batch", None, "sequence"), 3, 0)
+    place: ParameterSharding
+    table: Mapping[str, Parameter]
+    weights: StoredWeights
 
-        def block(copies: Sequence[jax.Array], blocks: Sequence[jax.Array]) -> jax.Array:
-            return self.laid(compute(copies, *blocks), "batch", None, "sequence")
+    def __getitem__(self, name: str) -> jax.Array:
+        own = self.weights.updated[name]
+        stored = lax.stop_gradient(own) if self.weights.stored is None else self.weights.stored[name]
+        return gathered_parameter(parameter_gather(self.table[name], self.place.plan), self.place.dtype, stored, own)
 
-        again = recompute_in_backward(block)
-        _, out = lax.scan(lambda _, blocks: (None, again(copies, blocks)), None, [cut(x) for x in arrays_PGSR])
-        out = jnp.moveaxis(out, 0, 3)
-        return out.reshape(*out.shape[:3], rows, *out.shape[5:])
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
 
-
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def gather_parameter(placement: ParameterSharding, dims: Dims, stored: jax.Array) -> jax.Array:
-    """A stored parameter gathered where it is used; its gradient is scattered back."""
-    narrow = lax.with_sharding_constraint(stored.astype(placement.dtype), placement.stored(dims))
-    return placement.laid(narrow, *dims).astype(stored.dtype)
+    def __len__(self) -> int:
+        return len(self.table)
 
 
-def _gather_forward(placement: ParameterSharding, dims: Dims, stored: jax.Array) -> tuple[jax.Array, None]:
-    return gather_parameter(placement, dims, stored), None
+def _gathered(how: ParameterGather, dtype: str, stored: jax.Array, updated: jax.Array) -> jax.Array:
+    """A stored parameter gathered where it is used, in the dtype of the step; `updated` only takes its gradient."""
+    del updated
+    narrow = stored.astype(dtype)
+    if how.stored:
+        narrow = lax.all_gather(narrow, how.stored, axis=how.dimension, tiled=True)
+    return narrow.astype(stored.dtype)
 
 
-def _gather_backward(placement: ParameterSharding, dims: Dims, _: None, gradient: jax.Array) -> tuple[jax.Array]:
-    # The sum first, then the shards: in one step, the compiler might move activations to the shards.
-    return (lax.with_sharding_constraint(placement.laid(gradient, *dims), placement.updated(dims)),)
+def _save(how: ParameterGather, dtype: str, stored: jax.Array, updated: jax.Array) -> tuple[jax.Array, None]:
+    return _gathered(how, dtype, stored, updated), None
 
 
-gather_parameter.defvjp(_gather_forward, _gather_backward)
+def _scatter(how: ParameterGather, dtype: str, _: None, gradient: jax.Array) -> tuple[None, jax.Array]:
+    del dtype
+    if how.updated:
+        gradient = lax.psum_scatter(gradient, how.updated, scatter_dimension=how.dimension, tiled=True)
+    return None, lax.psum(gradient, how.summed) if how.summed else gradient
+
+
+# JAX's transpose of the gather would scatter the gradient in the dtype of the step.
+gathered_parameter = with_backward(_gathered, _save, _scatter, nondiff_argnums=(0, 1))
 
 
 def shardings(lies: Callable[[Dims], NamedSharding], state: nnx.State, stacked: str) -> nnx.State:

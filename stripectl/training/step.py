@@ -20,8 +20,6 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stripectl.core import scopes
-from stripectl.core.layer_groups import layer_groups
-from stripectl.core.linear_attention import pattern_of
 from stripectl.core.model import Model
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
@@ -29,23 +27,15 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.execute.program import compile_with, local_devices, mesh_of
+from stripectl.execute.rotation import ROTARY_BASE
 from stripectl.execute.settings import own_settings
 from stripectl.hardware.profile import hardware_of_device
 from stripectl.models.model_files import load_model
-from stripectl.training.attention import on_mesh
-from stripectl.training.decoder import Attention, Decoder
+from stripectl.training.decoder import STACKS, Decoder, initial_parameters
+from stripectl.training.loss import Batch, ShardedLoss
 from stripectl.training.order import positions
-from stripectl.training.rotary import ROTARY_BASE, rotation
 from stripectl.training.sharding import ParameterSharding, shardings
 from stripectl.util.python_words import python_words
-
-
-class Batch(NamedTuple):
-    """A batch in the layout's order; `positions` are equal for all sequences."""
-
-    tokens_BT: Any
-    targets_BT: Any
-    positions_T: Any
 
 
 class State(NamedTuple):
@@ -87,16 +77,15 @@ class Training:
 
     @cached_property
     @own_settings
-    def definition(self) -> tuple[Any, Any]:
-        """(graph, abstract parameters) of the decoder."""
-        graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(self.model, nnx.Rngs(0))))
-        return graph, abstract
+    def abstract_parameters(self) -> nnx.State:
+        """Shapes in place of parameters."""
+        return jax.eval_shape(lambda: initial_parameters(self.model, nnx.Rngs(0)))
 
     @cached_property
     @own_settings
     def shardings(self) -> State:
         """The sharding of every array of a State."""
-        abstract = self.definition[1]
+        abstract = self.abstract_parameters
         optimizer = optax.tree.map_params(
             self.optimizer,
             lambda _, sharding: sharding,
@@ -104,17 +93,17 @@ class Training:
             self.updated,
             transform_non_params=lambda _: self.whole,
         )
-        return State(shardings(self.placement.stored, abstract, "layers"), optimizer)
+        return State(shardings(self.placement.stored, abstract, STACKS), optimizer)
 
     @cached_property
     def updated(self) -> Any:
         """The sharding of parameters and gradients during the optimizer's update."""
-        return shardings(self.placement.updated, self.definition[1], "layers")
+        return shardings(self.placement.updated, self.abstract_parameters, STACKS)
 
     @own_settings
     def make(self, seed: int) -> State:
         """A new State; may be traced."""
-        parameters = nnx.state(Decoder(self.model, nnx.Rngs(seed)))
+        parameters = initial_parameters(self.model, nnx.Rngs(seed))
         return State(parameters, self.optimizer.init(parameters))
 
     def init(self, seed: int) -> State:
@@ -123,9 +112,7 @@ class Training:
 
     @property
     def batch_shardings(self) -> Batch:
-        spec, mesh = self.placement.spec, self.mesh
-        rows = NamedSharding(mesh, spec(("batch", "sequence")))
-        return Batch(rows, rows, NamedSharding(mesh, spec(("sequence",))))
+        return Batch(*(NamedSharding(self.mesh, spec) for spec in self.sharded_loss.batch_specs))
 
     @property
     def abstract_batch(self) -> Batch:
@@ -161,36 +148,14 @@ class Training:
         return [self.place(np.random.default_rng(0).integers(0, self.model.vocabulary, shape))]
 
     @own_settings
-    def loss(self, parameters: Any, batch: Batch) -> jax.Array:
+    def loss(self, parameters: nnx.State, batch: Batch) -> jax.Array:
         """float32 (): the mean cross-entropy of the batch, in nats per token."""
-        turn = self.turn(batch.positions_T)
-        decoder = nnx.merge(self.definition[0], parameters)
-        return jnp.mean(
-            decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.attention, self.kinds, self.placement)
-        )
+        return self.sharded_loss.differentiable(parameters, batch)
 
-    @property
-    def attention(self) -> dict[str, Attention]:
-        """The attention of a layer of each kind."""
-        found = {}
-        for _, own, plan in layer_groups(self.workload, self.plan):
-            attention = Attention(on_mesh(plan, own, self.mesh), own.attention == "linear")
-            if plan.layout != self.plan.layout and plan.shards > 1:
-                order = jnp.asarray(positions(plan, self.workload.seq_len))
-                attention = attention._replace(turn=self.turn(order), switch=self.placement.switch(plan.layout))
-            found[own.attention] = attention
-        return found
-
-    def turn(self, positions_T: jax.Array) -> Any:
-        """The rotation of positions, sharded as they are."""
-        angles = rotation(positions_T, self.model.head_dim, self.rotary_base)
-        return tuple(self.placement.laid(each, "sequence") for each in angles)
-
-    @property
-    def kinds(self) -> list[str]:
-        """The kind of attention of each layer."""
-        pattern = pattern_of(self.workload.attention)
-        return pattern * (self.model.layers // len(pattern))
+    @cached_property
+    def sharded_loss(self) -> ShardedLoss:
+        decoder = Decoder(self.workload, self.plan, self.placement, self.rotary_base)
+        return ShardedLoss(decoder, self.shardings.parameters, self.updated)
 
     @cached_property
     def gradients(self) -> jax.stages.Wrapped:
@@ -216,7 +181,7 @@ class Training:
     @own_settings
     def compile(self, flags: Mapping[str, str] | None = None) -> Any:
         """The compiled step, which can be called like `step`; makes no arrays."""
-        abstract = self.definition[1]
+        abstract = self.abstract_parameters
         state = State(abstract, jax.eval_shape(self.optimizer.init, abstract))
         lowered = self.step.lower(state, self.abstract_batch)
         return compile_with(lowered, self.plan, flags or {}, self.mesh.devices.flat[0].platform)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import jax
+from jax.interpreters import partial_eval
 
 from stripectl.core.plan import Plan
 from stripectl.execute.program import PlanProgram
@@ -31,6 +32,11 @@ def walk(jaxpr, times: int = 1):
                     yield from walk(inner, inner_times)
 
 
+def without_dead_code(jaxpr):
+    """The jaxpr without equations whose results nothing reads: XLA does not run them."""
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
+
+
 def jaxpr_transfers(traced: PlanProgram) -> Iterator[tuple[str, str, int, int]]:
     """(HLO's name, axis, bytes a device sends each time, how often) of every collective of the program."""
     yield from transfers(jax.make_jaxpr(traced.function)(*traced.shapes, *traced.own_shapes).jaxpr, traced.plan)
@@ -41,9 +47,9 @@ def transfers(jaxpr, plan: Plan) -> Iterator[tuple[str, str, int, int]]:
     for name, equation, times in walk(jaxpr):
         if name not in OPCODES:
             continue
-        axes = equation.params.get("axis_name", equation.params.get("axes"))
-        axis = axes[0] if isinstance(axes, tuple) else axes
-        n = plan.size(axis)
+        named = equation.params.get("axis_name", equation.params.get("axes"))
+        axes = named if isinstance(named, tuple) else (named,)
+        axis, n = "+".join(axes), plan.product(axes)
         shares = {"ppermute": n, "all_gather": n * (n - 1), "all_to_all": n - 1, "reduce_scatter": n - 1}
         for operand in equation.invars:
             nbytes = math.prod(operand.aval.shape) * operand.aval.dtype.itemsize

@@ -14,11 +14,13 @@ from stripectl.core.plan import REMAT
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
-from stripectl.execute.program import mesh_of
+from stripectl.execute.comm import JaxComm
+from stripectl.execute.convolution import convolved
+from stripectl.execute.ops import JaxOps
+from stripectl.execute.program import mesh_of, partition
 from stripectl.hlo.module import collectives, parse_module
+from stripectl.layers.short_convolution import short_convolution
 from stripectl.simulate.step_work import step_work
-from stripectl.training.sharding import ParameterSharding
-from stripectl.training.short_convolution import convolved, short_convolution
 from tests.support.jaxprs import transfers
 from tests.support.plans import reference_plan as parse_plan
 from tests.support.training import BATCH, LINEAR, LOSS, RECURRENT_GRADIENTS, errors, trained, training
@@ -43,19 +45,22 @@ def convolution(x_BNTH, weight_NHD):
 )
 def test_shards_convolve_like_the_whole_sequence(plan: str) -> None:
     parsed, rng = parse_plan(plan), np.random.default_rng(0)
-    place = ParameterSharding(parsed, mesh_of(parsed, jax.devices()), "float32")
     shapes, tokens = [(2, 2, 32, 8), (2, 2, 32, 8), (2, 4, 32, 12)], 4
     arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
     weights = [rng.standard_normal((shape[1], shape[3], tokens), np.float32) for shape in shapes]
     cotangents = [rng.standard_normal(shape, np.float32) for shape in shapes]
     order = layouts[parsed.layout].permutation(parsed.shards, 32)
-    parts = place.plan.product(("data", "fsdp")), place.plan.sequence_devices
+    rows = partition(parsed)
+    specs = [rows] * 3, [jax.sharding.PartitionSpec(rows[1])] * 3
+
+    def of_shard(arrays, weights):
+        return short_convolution(arrays, weights, parsed, JaxOps(parsed, "float32"), JaxComm(parsed))
 
     @jax.jit
     def sharded(arrays, weights):
-        copies = [jnp.broadcast_to(x, (*parts, *x.shape)) for x in weights]
-        found = short_convolution([x[:, :, order] for x in arrays], copies, place)
-        return [x[:, :, np.argsort(order)] for x in found]
+        mesh = mesh_of(parsed, jax.devices())
+        mapped = jax.shard_map(of_shard, mesh=mesh, in_specs=specs, out_specs=specs[0], check_vma=False)
+        return [x[:, :, np.argsort(order)] for x in mapped([x[:, :, order] for x in arrays], weights)]
 
     def whole(arrays, weights):
         return [convolution(x, weight) for x, weight in zip(arrays, weights, strict=True)]
@@ -98,7 +103,7 @@ def test_a_halo_sends_what_its_arithmetic_says(layout: str, remat: str) -> None:
     """One permute per layer, pass and run of tokens, of d_conv - 1 rows of queries, keys and values; in the jaxpr, and
     compiled."""
     run = training(f"lasp2/{layout}/gated@data=2,ring=4,chunk=4,remat={remat}", model=MODEL)
-    given = run.definition[1], run.abstract_batch
+    given = run.abstract_parameters, run.abstract_batch
     traced = [each for each in transfers(jax.make_jaxpr(run.gradients)(*given).jaxpr, run.plan) if each[0] == HALO]
     wanted = sum(each.nbytes * each.times for each in step_work(run.workload, run.plan).sent if each.opcode == HALO)
     row = (2 * 2 * MODEL.head_dim + 4 * MODEL.head_dim) * 4  # bytes of its queries, keys and values

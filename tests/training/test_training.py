@@ -1,5 +1,6 @@
 """A step under a plan is the single device's step: loss, gradients and parameters; and what it moves and keeps."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -9,18 +10,20 @@ import jax
 import numpy as np
 import pytest
 
-from stripectl.core.layer_groups import segments
+from stripectl.core.layer_groups import layer_groups, segments
 from stripectl.core.layout import layouts
 from stripectl.core.linear_attention import LinearHeads
+from stripectl.core.mesh import STORED_AXES
 from stripectl.core.model import Model
 from stripectl.core.plan import REMAT
 from stripectl.errors import BadInput
 from stripectl.execute.layout_switch import from_layout, to_layout
 from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, sent_bytes_by_opcode
 from stripectl.simulate.step_work import step_work
+from stripectl.simulate.training_step import sent_in_step
 from stripectl.training.step import make_training
 from tests.support.exact import covering
-from tests.support.jaxprs import transfers, walk
+from tests.support.jaxprs import transfers, walk, without_dead_code
 from tests.support.training import (
     BATCH,
     FAST,
@@ -152,6 +155,34 @@ def test_without_adams_division_parameters_are_as_close_as_gradients() -> None:
     assert max(errors(one["after"], one["before"])) > 100 * RECURRENT_GRADIENTS
 
 
+SP = "megatron_sp/contiguous@data=2,tensor=2"
+SENT = [
+    *((MODEL, plan) for plan in (*DEFAULT, "ring@ring=2,tensor=2,chunk=8", "ring@ring=2,tensor=2,chunk=0,remat=dots")),
+    *((MODEL, f"{SP},chunk={chunk}") for chunk in ("0,remat=full", "8,remat=attention", "0,remat=none")),
+    *((model, plan) for plans in (OTHERS, RECURRENT) for model, own in plans.items() for plan in own),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [pytest.param(*each, marks=() if at % 6 == 1 else pytest.mark.training) for at, each in enumerate(SENT)],
+)
+def test_a_step_sends_what_is_simulated(model: Model, plan: str) -> None:
+    """The bytes of every kind of transfer along every axis of the mesh. ZeRO-1 gathers parameters after the update."""
+    run = training(plan, model=model)
+    jaxpr = jax.make_jaxpr(run.gradients)(run.abstract_parameters, run.abstract_batch).jaxpr
+    found, simulated = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for opcode, axes, nbytes, times in transfers(without_dead_code(jaxpr), run.plan):
+        found[opcode, axes] += nbytes * times
+    for each in sent_in_step(layer_groups(run.workload, run.plan), step_work(run.workload, run.plan).sent):
+        simulated[each.opcode, "+".join(each.axes)] += round(each.nbytes * each.times)
+    if run.plan.zero == "1":
+        after = "all-gather", "+".join(axis for axis in STORED_AXES if run.plan.size(axis) > 1)
+        own = sum(np.prod(each.shape) for each in jax.tree.leaves(run.abstract_parameters))
+        assert 0 < simulated.pop(after) - found.pop(after, 0) <= own * 4
+    assert found == simulated and len(found) >= 2
+
+
 @pytest.mark.training
 @pytest.mark.parametrize("layout", ["zigzag", "striped"])
 def test_a_switch_of_layouts_sends_what_its_arithmetic_says(layout: str) -> None:
@@ -160,7 +191,7 @@ def test_a_switch_of_layouts_sends_what_its_arithmetic_says(layout: str) -> None
     sent = []
     for softmax in ("all_gather", f"all_gather/{layout}"):
         run = training(f"lasp2/contiguous/gated@data=2,ring=4,chunk=4,softmax={softmax}", model=model)
-        jaxpr = jax.make_jaxpr(run.gradients)(run.definition[1], run.abstract_batch).jaxpr
+        jaxpr = jax.make_jaxpr(run.gradients)(run.abstract_parameters, run.abstract_batch).jaxpr
         found = [each for each in transfers(jaxpr, run.plan) if each[0] in ("collective-permute", "all-to-all")]
         sent.append(sum(nbytes * times for _, _, nbytes, times in found))
         wanted = [each for each in step_work(run.workload, run.plan).sent if each.opcode in {x[0] for x in found}]
@@ -294,7 +325,10 @@ def test_bfloat16_follows_float32() -> None:
 
 def jaxpr_of(plan: str, length: int = LENGTH) -> Any:
     run = training(plan, length)
-    return jax.make_jaxpr(run.gradients)(run.definition[1], run.abstract_batch).jaxpr
+    return jax.make_jaxpr(run.gradients)(run.abstract_parameters, run.abstract_batch).jaxpr
+
+
+HIDDEN_SHARD = MODEL.hidden // 4  # of a parameter that four devices store
 
 
 def logits(jaxpr: Any) -> Iterator[int]:
@@ -303,14 +337,14 @@ def logits(jaxpr: Any) -> Iterator[int]:
     for _, equation, _ in walk(jaxpr):
         for variable in equation.outvars:
             shape = variable.aval.shape
-            if shape and shape[-1] == MODEL.vocabulary and shape[-2] != MODEL.hidden:
+            if shape and shape[-1] == MODEL.vocabulary and shape[-2] not in (MODEL.hidden, HIDDEN_SHARD):
                 yield int(np.prod(shape[:-1]))
 
 
 def test_logits_of_the_sequence_are_never_materialised() -> None:
     most = max(logits(jaxpr_of("ring/striped@ring=4,chunk=4")))
-    assert most == BATCH * 4 * 4  # sequences, shards, rows of a chunk
-    assert max(logits(jaxpr_of("ring/striped@ring=4,chunk=0"))) == BATCH * LENGTH, "the test would see them"
+    assert most == BATCH * 4  # sequences, rows of a chunk
+    assert max(logits(jaxpr_of("ring/striped@ring=4,chunk=0"))) == BATCH * LENGTH // 4, "the test would see them"
 
 
 def shapes(text: str) -> Iterator[list[int]]:
@@ -357,9 +391,9 @@ def kept(plan: str) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("remat", REMAT)
 def test_no_policy_keeps_gathered_parameters_or_the_inside_of_chunks(remat: str) -> None:
     shapes = kept(f"ring/striped@ring=4,chunk=4,remat={remat}")
-    copies = (MODEL.layers, 1, 4, MODEL.hidden, MODEL.feed_forward)
-    inside = [shape for shape in shapes if MODEL.feed_forward in shape and MODEL.hidden not in shape]
-    assert shapes and copies not in shapes and not inside
+    gathered = (MODEL.layers, MODEL.hidden, MODEL.feed_forward)
+    inside = [shape for shape in shapes if MODEL.feed_forward in shape and not {MODEL.hidden, HIDDEN_SHARD} & {*shape}]
+    assert shapes and gathered not in shapes and not inside
 
 
 def test_whole_shards_keep_what_the_policy_says() -> None:

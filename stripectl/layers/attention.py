@@ -1,0 +1,124 @@
+"""The attention of a layer: a norm, projections to queries, keys and values, attention by a plan, and the output's
+projection, added to the hidden states.
+
+Linear attention does not normalise its scores, so its output gets a norm, per head and without a scale (Qin et al.
+2022, arXiv:2210.10340).
+
+A layer with a recurrence has no rotary positions (as in Qwen3-Next, Kimi-Linear and Mamba-2). Its gates come from the
+layer's input, and with the delta rule its queries and keys have norm 1. Where the model has `d_conv`, a short
+convolution precedes this norm.
+
+Letters: as in `core.ops`; k elements of a gate's bottleneck.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stripectl.core.comm import Array, Comm
+from stripectl.core.model import Model
+from stripectl.core.ops import Ops, Weights
+from stripectl.core.parameters import INITIAL, Parameter, scale_of
+from stripectl.core.plan import Plan
+from stripectl.core.recurrence import LOG_GATE, WRITE
+from stripectl.core.scopes import ATTENTION, PROJECTIONS
+from stripectl.layers.short_convolution import short_convolution
+
+GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and 0.1 (Mamba-2)
+
+
+class AttentionLayer(NamedTuple):
+    """A layer's attention: the sizes of the model if all layers were such, the plan of such layers, and
+    attend(q, k, v, *gates) -> out of arrays (b, n, t, h). `turn` is the rotation of the rows' positions."""
+
+    sizes: Model
+    plan: Plan
+    attend: Callable[..., Array]
+    turn: Array
+
+
+def attention_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The parameters of a layer's attention, by name."""
+    d, keys = sizes.hidden, sizes.query_heads if sizes.gated else sizes.kv_heads
+    return {
+        "attention_norm": scale_of(d),
+        "query": Parameter((d, sizes.query_heads, sizes.head_dim), ("hidden", "tensor", None)),
+        "key": Parameter((d, keys, sizes.head_dim), ("hidden", "tensor", None)),
+        "value": Parameter((d, sizes.kv_heads, sizes.value_dim), ("hidden", "tensor", None)),
+        "output": Parameter((sizes.heads, sizes.value_dim, d), ("tensor", None, "hidden"), last_deviation(sizes)),
+        **gate_parameters(sizes),
+        **convolution_parameters(sizes),
+    }
+
+
+def last_deviation(sizes: Model) -> float:
+    """The standard deviation of the last matrix of a branch."""
+    return INITIAL * (2 * sizes.layers) ** -0.5
+
+
+def gate_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The parameters of a recurrence's gates (`Recurrence.gate_activation`)."""
+    d, heads, size, recurrence = sizes.hidden, sizes.heads, sizes.head_dim, sizes.gated
+    found = dict[str, Parameter]()
+    if recurrence is None:
+        return found
+    if recurrence.gate == "scalar":
+        found["log_gate"] = Parameter((d, heads), ("hidden", "tensor"))
+    if recurrence.gate == "vector":
+        found["log_gate_down"] = Parameter((d, size), ("hidden", None), partial=True)
+        found["log_gate_up"] = Parameter((size, heads, size), (None, "tensor", None))
+    if recurrence.gate_activation == "softplus":
+        found["gate_rate"] = Parameter((heads,), ("tensor",), equal=1.0)
+        found["gate_offset"] = Parameter((heads,), ("tensor",), equal=GATE_OFFSET)
+    if recurrence.delta:
+        found["write"] = Parameter((d, heads), ("hidden", "tensor"))
+    return found
+
+
+def convolution_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The weights of the short convolutions of queries, keys and values."""
+    if not sizes.d_conv:
+        return {}
+    keys, values = (sizes.query_heads, sizes.head_dim), (sizes.heads, sizes.value_dim)
+    of = {"query_convolution": keys, "key_convolution": keys, "value_convolution": values}
+    return {
+        name: Parameter((*shape, sizes.d_conv), ("tensor", None, None), sizes.d_conv**-0.5)
+        for name, shape in of.items()
+    }
+
+
+def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm: Comm) -> Array:
+    """Hidden states after the layer's attention."""
+    sizes = layer.sizes
+    with ops.section(PROJECTIONS):
+        y = ops.to_tensor_parallel(ops.norm(x, weights["attention_norm"]))
+        q, k, v = (ops.einsum("btd,dnh->bnth", y, weights[name]) for name in ("query", "key", "value"))
+        gates = gates_of(y, weights, layer, ops)
+        if sizes.d_conv:
+            convolutions = [weights[name] for name in convolution_parameters(sizes)]
+            q, k, v = short_convolution((q, k, v), convolutions, layer.plan, ops, comm)
+        if sizes.gated is None:
+            q, k = ops.rotate(q, layer.turn), ops.rotate(k, layer.turn)
+        elif sizes.gated.delta:
+            q, k = (ops.norm(each, factor=sizes.head_dim**-0.5) for each in (q, k))
+    with ops.section(ATTENTION):
+        out = layer.attend(q, k, v, *gates)
+        if sizes.attention == "linear":
+            out = ops.norm(out)
+    with ops.section(PROJECTIONS):
+        return ops.add(x, ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"])))
+
+
+def gates_of(y: Array, weights: Weights, layer: AttentionLayer, ops: Ops) -> list[Array]:
+    """float32 (b, n, t, ...): the gates from a layer's input, in the order of the recurrence."""
+    recurrence, size = layer.sizes.gated, layer.sizes.head_dim
+    found = dict[str, Array]()
+    for name in recurrence.gate_shapes(size) if recurrence else ():
+        if name == WRITE:
+            found[name] = ops.sigmoid(ops.einsum("btd,dn->bnt", y, weights["write"]))
+        elif recurrence and recurrence.gate == "scalar":
+            found[name] = ops.log_gate(ops.einsum("btd,dn->bnt", y, weights[LOG_GATE]), recurrence, weights)
+        elif recurrence:
+            narrow = ops.einsum("btd,dk->btk", y, weights["log_gate_down"])
+            logits = ops.einsum("btk,knh->bnth", narrow, weights["log_gate_up"])
+            found[name] = ops.log_gate(logits, recurrence, weights)
+    return [*found.values()]
