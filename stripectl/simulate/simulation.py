@@ -171,9 +171,12 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     q, kv = scheme.enter(at_rest, attend, clocks)
     entry = clocks.recorded()
     clocks.recording = both and scheme.backward is None
+    clocks.keeps = both and scheme.backward is not None
     state = scheme.forward(q, kv, attend, clocks)
     if not isinstance(state, TimedArray | PartialResult):
         raise wrong_result("forward", scheme.forward, "the state of its queries", state)
+    primals = [leaf.bare for leaf in (q, *leaves(kv))]
+    kv = clocks.take_kept() or kv
     if not both or scheme.backward is None:
         q, kv = q.bare, None
     out = attend.finish(q, state)
@@ -196,7 +199,7 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         else:
             met = [q, kv]
             del q, kv
-            _own_backward(scheme, met, out, attend, clocks, gradients)
+            _own_backward(scheme, met, primals, out, attend, clocks, gradients)
         clocks.transpose(entry, gradients)
         ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
         ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
@@ -206,20 +209,21 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
 def _own_backward(
     scheme: Scheme,
     met: list[Any],
+    primals: list[TimedArray],
     out: TimedArray,
     attend: SimulatedAttend,
     clocks: SimulatedComm,
     gradients: Gradients,
 ) -> None:
-    """The scheme's own backward pass of `met`, which holds queries, and keys and values. `met` is emptied, so that
-    arrays that the pass no longer reads leave memory."""
+    """The scheme's own backward pass of `met`, which holds queries, and keys and values or what was kept of them;
+    `primals` are queries, keys and values. `met` is emptied, so that arrays that the pass no longer reads leave memory.
+    """
     cotangent = gradients.take(out)
     assert scheme.backward and cotangent
     q, kv = met
     met.clear()
     row = TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
     saved = (q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready), *([out] if attend.saves_output else []))
-    primals = [leaf.bare for leaf in (q, *leaves(kv))]
     result = scheme.backward(saved, kv, attend, clocks)
     found = leaves(result) if isinstance(result, tuple | TimedArray) else []
     if len(found) != len(primals):
