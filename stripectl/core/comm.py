@@ -58,8 +58,8 @@ class Comm(Protocol):
         ...
 
     def keep(self, x: Tree) -> None:
-        """Keep x from the forward to the backward pass, which gets a tuple of all that was kept in place of kv, and
-        then returns dkv in the dtype of kv."""
+        """Keep x, which no loop has made, from the forward to the backward pass. The backward pass gets a tuple of all
+        that was kept in place of kv, and then returns dkv in the dtype of kv."""
         ...
 
     def where(self, condition: Index, x: Tree, y: Tree) -> Tree:

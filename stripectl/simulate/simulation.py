@@ -34,7 +34,8 @@ from stripectl.util.plug_in_errors import wrong_result
 class Simulation:
     """The result of a simulation: when the slowest device ended; every call of the kernel; a device's transfers by
     (opcode, elements, itemsize), its bytes by (axis, opcode), and the time of each transfer; the peak memory of a
-    device; when memory was read and written outside of tiles; and the iterations of the longest loop."""
+    device; when memory was read and written outside of tiles; the iterations of the longest loop; and the bytes that
+    stay in memory from the forward pass to the backward pass."""
 
     seconds: float
     rounds: list[KernelCall]
@@ -44,6 +45,8 @@ class Simulation:
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     turns: int = 0
+    held_bytes: int = 0
+    moves: "Moves | None" = None
 
     @property
     def sent(self) -> dict[str, int]:
@@ -91,12 +94,50 @@ def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool 
         windows,
         touched,
         clocks.turns,
+        run.held_bytes,
+        run.moves,
     )
+
+
+class Mark(NamedTuple):
+    """What had happened at a place of the program: transfers, copies in memory, and bytes by (axis, opcode)."""
+
+    windows: list[tuple[np.ndarray, np.ndarray]]
+    touched: list[tuple[np.ndarray, np.ndarray]]
+    along: Counter[tuple[str, str]]
+
+    @classmethod
+    def of(cls, clocks: SimulatedComm) -> "Mark":
+        return cls([*clocks.windows], [*clocks.touched], clocks.along.copy())
+
+
+class Moves(NamedTuple):
+    """What a layer that keeps the output of attention still runs again for its backward pass: the moves to and from the
+    place of attention, and the transfers that make what the scheme keeps. Seconds of transfers and of copies in memory,
+    one after the other, by plan; and bytes that a device sends by (axis, opcode)."""
+
+    sent_s: np.ndarray
+    copied_s: np.ndarray
+    along: Counter[tuple[str, str]]
+
+    @classmethod
+    def around(cls, entered: Mark, met: Mark, left: Mark, kept: bool) -> "Moves":
+        """Those before `entered` and after `met`, and the transfers between them where something is `kept`."""
+        sent = [*entered.windows, *met.windows[len(entered.windows) :] * kept, *left.windows[len(met.windows) :]]
+        copied = [*entered.touched, *left.touched[len(met.touched) :]]
+        along = left.along - (Counter() if kept else met.along - entered.along)
+        return cls(seconds_of(sent), seconds_of(copied), along)
+
+
+def seconds_of(intervals: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The seconds of intervals, one after the other, on the device where each is longest, by plan."""
+    return sum(((end_s - start_s).max(-1) for start_s, end_s in intervals), np.zeros(1))
 
 
 class GroupTimes(NamedTuple):
     """The times of plans that differ only in their tiles, by plan: the total, and the end of the forward pass; the
-    bytes that a device sends by (axis, opcode), in total and in the forward pass; and its peak memory."""
+    bytes that a device sends by (axis, opcode), in total and in the forward pass; its peak memory; and the bytes that
+    stay in memory from the forward pass to the backward pass."""
 
     seconds: np.ndarray
     forward_s: np.ndarray
@@ -105,6 +146,8 @@ class GroupTimes(NamedTuple):
     peak_bytes: np.ndarray
     computed: np.ndarray  # tiles of the forward pass, of all heads and devices
     turns: int  # iterations of the longest loop
+    moves: Moves
+    held_bytes: int
 
     @property
     def sent(self) -> dict[str, int]:
@@ -130,13 +173,28 @@ def simulate_times(
     for each in run.attend.rounds_run:
         if each.passes == "forward":
             computed = computed + each.heads * np.broadcast_to(each.tiles.computed, clocks.now.shape).sum(-1)
-    return GroupTimes(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed, clocks.turns)
+    moves = run.moves._replace(
+        sent_s=np.broadcast_to(run.moves.sent_s, len(plans)), copied_s=np.broadcast_to(run.moves.copied_s, len(plans))
+    )
+    return GroupTimes(
+        run.ends,
+        run.forward_ends,
+        clocks.along,
+        run.forward_along,
+        peak,
+        computed,
+        clocks.turns,
+        moves,
+        run.held_bytes,
+    )
 
 
 class _Run(NamedTuple):
     ends: np.ndarray
     forward_ends: np.ndarray
     forward_along: Counter[tuple[str, str]]
+    moves: Moves
+    held_bytes: int
     clocks: SimulatedComm
     attend: SimulatedAttend
 
@@ -170,22 +228,32 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     clocks.recording = both
     q, kv = scheme.enter(at_rest, attend, clocks)
     entry = clocks.recorded()
+    marks = [Mark.of(clocks)]
     clocks.recording = both and scheme.backward is None
     clocks.keeps = both and scheme.backward is not None
     state = scheme.forward(q, kv, attend, clocks)
     if not isinstance(state, TimedArray | PartialResult):
         raise wrong_result("forward", scheme.forward, "the state of its queries", state)
     primals = [leaf.bare for leaf in (q, *leaves(kv))]
-    kv = clocks.take_kept() or kv
+    kept = clocks.take_kept()
+    kv = kept or kv
     if not both or scheme.backward is None:
         q, kv = q.bare, None
     out = attend.finish(q, state)
     del state
     meeting = clocks.recorded()
     clocks.recording = both
+    marks.append(Mark.of(clocks))
     result = scheme.leave(out, attend, clocks)
     ready = result.ready
     forward_ends, forward_along = np.maximum(ready, clocks.now).max(-1), clocks.along.copy()
+    moves = Moves.around(*marks, Mark.of(clocks), bool(kept))
+    if scheme.backward is None:
+        held_bytes = clocks.ledger.in_use - (given.nbytes if given else 0)
+    else:
+        read = {id(leaf.memory): leaf.nbytes for leaf in leaves((at_rest, (q, kv or ()), out, result)) if leaf.memory}
+        held_bytes = sum(read.values())
+    del kept
     if both:
         assert given
         leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
@@ -203,7 +271,7 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         clocks.transpose(entry, gradients)
         ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
         ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
-    return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, clocks, attend)
+    return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, moves, held_bytes, clocks, attend)
 
 
 def _own_backward(

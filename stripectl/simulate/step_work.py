@@ -57,6 +57,13 @@ def recomputes_attention(plan: Plan) -> bool:
     return plan.remat == "full" or (transposed and plan.remat != "none")
 
 
+def repeats_moves(plan: Plan) -> bool:
+    """Whether the backward pass runs only the moves of attention again (`simulation.Moves`). Where hidden states move,
+    `_activations` counts it."""
+    scheme = schemes[plan.scheme]
+    return plan.remat in ("attention", "dots") and scheme.backward is not None and not scheme.row_axes
+
+
 def step_work(workload: Workload, plan: Plan) -> StepWork:
     """A step's parts on one device."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
@@ -94,7 +101,8 @@ def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) ->
     whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
     sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # one more for the head
     embedding = StepTransfer("all-gather", HEAD_AXES, part, 1)
-    if schemes[plan.scheme].row_axes:  # each in two halves, sharded by rows in between
+    if schemes[plan.scheme].row_axes:  # each in two halves, sharded by rows in between; attention has its own
+        sums -= layers * (2 + recomputes_attention(plan))
         return [
             StepTransfer("reduce-scatter", HEAD_AXES, part, sums),
             StepTransfer("all-gather", HEAD_AXES, part, sums),

@@ -30,6 +30,7 @@ from stripectl.simulate.step_work import (
     LEFT_OUT,
     StepTransfer,
     recomputes_attention,
+    repeats_moves,
     seconds_computed,
     seconds_sent,
     step_work,
@@ -94,7 +95,8 @@ def sent_in_step(
     of a simulated layer of each kind, where they are known already."""
     attention = attention or attention_times(layers, [COUNTING] * len(layers))
     for (count, _, own), times in zip(layers, attention, strict=True):
-        for along in (times.along, *[times.forward_along] * recomputes_attention(own)):
+        again = [times.forward_along] * recomputes_attention(own) + [times.moves.along] * repeats_moves(own)
+        for along in (times.along, *again):
             for (axis, opcode), nbytes in along.items():
                 yield StepTransfer(opcode, (axis,), nbytes, count)
     yield from beside
@@ -167,14 +169,18 @@ class StepModel:
 
     def timed(self) -> StepTime:
         went = [
-            (count, simulate(alike.one_layer(passes), own, machine))
+            (count, own, simulate(alike.one_layer(passes), own, machine))
             for (count, alike, own), machine in zip(self.layers, self.machines, strict=True)
             for passes in attention_passes(own)
         ]
-        shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, each in went]
+        shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, _, each in went]
         exposed_s = math.fsum(count * each.exposed_s for count, each in shown)
         hidden_s = math.fsum(count * each.hidden_s for count, each in shown)
-        attention_s = math.fsum(count * each.seconds for count, each in went) - exposed_s
+        attention_s = math.fsum(count * each.seconds for count, _, each in went) - exposed_s
+        for count, own, each in went:
+            if each.moves and repeats_moves(own):
+                exposed_s += count * float(each.moves.sent_s[0])
+                attention_s += count * float(each.moves.copied_s[0])
         for each, hides in self.sent:
             seconds = seconds_sent(each, self.plan, self.machines[0])
             hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
@@ -190,7 +196,9 @@ class StepModel:
         where they were simulated with other plans; `at` is the place of this plan among them."""
         parts = [*self.beside.values()]
         for (count, _, own), times in zip(self.layers, attention or self.attention(), strict=True):
-            parts.append(count * float(times.seconds[at] + recomputes_attention(own) * times.forward_s[at]))
+            again_s = recomputes_attention(own) * times.forward_s[at]
+            again_s += repeats_moves(own) * (times.moves.sent_s[at] + times.moves.copied_s[at])
+            parts.append(count * float(times.seconds[at] + again_s))
         parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
         return math.fsum(parts)
 

@@ -85,7 +85,18 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     assert flops("chunk=0,remat=dots") == least
     plans = [f"ring@ring=2,remat={each}" for each in ("full", "attention", "dots", "none")]
     assert [recomputes_attention(parse_plan(plan)) for plan in plans] == [True, False, False, False]
-    assert recomputes_attention(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
+    again = [recomputes_attention(parse_plan(plan.replace("ring@", "rsa@"))) for plan in plans]
+    assert again == [True, True, True, False]  # its output is not named
+
+
+@pytest.mark.parametrize(("remat", "sums"), [("full", 5), ("attention", 5), ("dots", 4), ("none", 4)])
+def test_hidden_states_move_once_for_each_sum(remat: str, sums: int) -> None:
+    """Megatron-SP: two sums per layer forward and two backward, one of them again, and one for the head."""
+    work, plan = step(kv_heads=4), parse_plan(f"megatron_sp/contiguous/xla@tensor=4,tile=256,remat={remat}")
+    part = 3 / 4 * work.seq_len * work.sizes.hidden * DTYPE_BYTES[work.dtype]
+    found = step_sent_bytes(layer_groups(work, plan), step_work(work, plan).sent)
+    moved = (2 * sums + 1) * part
+    assert found == {"reduce-scatter": moved, "all-gather": moved + part}  # and the embedding
 
 
 @needs
@@ -223,6 +234,24 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     own = [each.median_s for each in found.scaling if each.seq_len == workload.seq_len]
     assert own == [found.median_s]
     assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]
+
+
+def test_a_step_that_keeps_attention_takes_its_moves_again() -> None:
+    """By the sum of parts and by the times of many plans at once: one all-to-all of each array, and every gather."""
+    target, workload = parse_target("v5e:2x2"), step(kv_heads=4)
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9, memory_bytes_per_s=1e12)
+    for text in ("usp/striped/xla@ring=2,ulysses=2,tile=256", "all_gather/striped/xla@ring=4,tile=256,parts=2"):
+        seconds = dict[str, float]()
+        for remat in ("attention", "none"):
+            plan = read_plan(f"{text},remat={remat}")
+            case = Measurement(workload=workload, plan=plan, target=target.name, method="simulated")
+            timed = simulated_step(case, target.hardware, [machine], attention_times(case.layers, [machine]))
+            found = explained_step(timed, target.hardware, [machine])
+            assert found.step_parts and found.median_s == pytest.approx(timed.median_s, rel=1e-12)
+            seconds[remat] = found.step_parts[COMMUNICATION]
+        array = workload.seq_len // 4 * 4 * 64 * 2
+        sent = 2 * 3 * array if "all_gather" in text else 4 * array // 2
+        assert seconds["attention"] - seconds["none"] == pytest.approx(2 * sent / 1e9, rel=0.1)
 
 
 def test_a_models_step_follows_from_few_layers() -> None:

@@ -1,5 +1,6 @@
 """A step under a plan is the single device's step: loss, gradients and parameters; and what it moves and keeps."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from stripectl.core.layer_groups import segments
+from stripectl.core.layer_groups import layer_groups, segments
 from stripectl.core.layout import layouts
 from stripectl.core.linear_attention import LinearHeads
 from stripectl.core.model import Model
@@ -18,6 +19,7 @@ from stripectl.errors import BadInput
 from stripectl.execute.layout_switch import from_layout, to_layout
 from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, sent_bytes_by_opcode
 from stripectl.simulate.step_work import step_work
+from stripectl.simulate.training_step import step_sent_bytes
 from stripectl.training.step import make_training
 from tests.support.exact import covering
 from tests.support.jaxprs import transfers, walk
@@ -46,7 +48,7 @@ DEFAULT = [
     "ring/contiguous@data=2,fsdp=2,ring=2,chunk=8",
     "ring/striped@ring=4,tensor=2,chunk=4,remat=none",
     "ring/zigzag@fsdp=2,ring=2,tensor=2,chunk=0,remat=attention",
-    "all_gather/striped@data=2,ring=2,tensor=2,chunk=0,remat=none,zero=0",
+    "all_gather/striped@data=2,ring=2,tensor=2,chunk=0,remat=attention,zero=0",
     "ring/striped@fsdp=2,ring=4,chunk=4,zero=1",
 ]
 # Plans by model: layers of linear attention, and of both kinds.
@@ -59,7 +61,7 @@ OTHERS = {
     HYBRID: [
         "lasp2@fsdp=2,ring=4,chunk=4",
         "lasp@data=2,ring=2,tensor=2,chunk=0,remat=none,zero=1,softmax=ring",
-        "lasp2@data=2,ring=4,chunk=0,remat=attention,zero=0,softmax=rsa",
+        "lasp2@data=2,ring=4,chunk=0,remat=dots,zero=0,softmax=rsa",
         "megatron_sp/contiguous/chunked@data=2,fsdp=2,tensor=2,chunk=0,remat=dots",
     ],
 }
@@ -346,6 +348,39 @@ def permutes(remat: str) -> int:
 def test_policies_say_what_is_computed_again() -> None:
     hops = MODEL.layers * 3 * 2  # of keys and values, forward
     assert permutes("full") - hops == permutes("attention") == permutes("dots") == permutes("none")
+
+
+def test_a_gather_runs_again_without_its_attention() -> None:
+    """Matrix products of attention, which alone is in a shard_map: two of a tile forward, and five backward."""
+
+    def products(remat: str) -> int:
+        maps = (each for each in walk(jaxpr_of(f"all_gather/striped@ring=4,remat={remat}")) if each[0] == "shard_map")
+        inside = ((inner, times) for _, each, times in maps for inner in walk(each.params["jaxpr"], times))
+        return sum(times for (name, _, times), _ in inside if name == "dot_general")
+
+    found = {remat: products(remat) for remat in REMAT}
+    assert found["attention"] == found["dots"] == found["none"] and found["full"] * 7 == found["none"] * 9
+
+
+MOVED = ["all_gather/zigzag@ring=4,parts=2", "usp/striped@ring=2,ulysses=2"]  # what remat keeps none of
+SENDING = [
+    pytest.param(plan, remat, marks=pytest.mark.training) for plan in MOVED for remat in ("full", "dots", "none")
+]
+SENDING += [
+    pytest.param(plan, remat, marks=pytest.mark.training)
+    for plan in ("ring/zigzag@ring=4", "ulysses/contiguous@ulysses=2", "rsa/striped@ring=4")
+    for remat in REMAT
+    if (plan, remat) != ("rsa/striped@ring=4", "attention")
+]
+
+
+@pytest.mark.parametrize(("plan", "remat"), [*((plan, "attention") for plan in MOVED), *SENDING])
+def test_attention_sends_again_what_a_policy_does_not_keep(plan: str, remat: str) -> None:
+    run = training(f"{plan},remat={remat}")
+    total: Counter[str] = Counter()
+    for opcode, _, nbytes, times in transfers(jaxpr_of(f"{plan},remat={remat}"), run.plan):
+        total[opcode] += nbytes * times
+    assert total == step_sent_bytes(layer_groups(run.workload, run.plan), [])
 
 
 def kept(plan: str) -> list[tuple[int, ...]]:
