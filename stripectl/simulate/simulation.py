@@ -100,7 +100,7 @@ def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool 
 
 
 class Mark(NamedTuple):
-    """What had happened at a place of the program: transfers, copies in memory, and bytes by (axis, opcode)."""
+    """The transfers, the copies in memory, and the bytes by (axis, opcode) before a place of the program."""
 
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]]
@@ -112,9 +112,10 @@ class Mark(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a layer that keeps the output of attention still runs again for its backward pass: the moves to and from the
-    place of attention, and the transfers that make what the scheme keeps. Seconds of transfers and of copies in memory,
-    one after the other, by plan; and bytes that a device sends by (axis, opcode)."""
+    """The part of the forward pass that a layer runs again for its backward pass even if it keeps the output of
+    attention: the moves to and from the place of attention, and the transfers of values that the scheme keeps. Seconds
+    of transfers and of copies in memory, one after the other, by plan; and bytes that a device sends by (axis, opcode).
+    """
 
     sent_s: np.ndarray
     copied_s: np.ndarray

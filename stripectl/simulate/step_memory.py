@@ -45,8 +45,8 @@ def predicted_peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
 
 
 class AttentionMemory(NamedTuple):
-    """Bytes of a layer's attention on a device: at its peak, and those that its backward pass finds in memory where
-    everything is kept."""
+    """Bytes of a layer's attention on a device: at its peak, and from its forward to its backward pass where everything
+    is kept."""
 
     peak_bytes: int
     held_bytes: int
