@@ -57,7 +57,7 @@ class Comm(Protocol):
         """The stack with another block in one place, in the stack's dtype."""
         ...
 
-    def keep(self, x: Tree) -> None:
+    def keep(self, x: Any) -> None:
         """Keep x, which no loop has made, from the forward to the backward pass. The backward pass gets a tuple of all
         that was kept in place of kv, and then returns dkv in the dtype of kv."""
         ...

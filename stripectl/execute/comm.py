@@ -86,7 +86,7 @@ class JaxComm:
 
         return jax.tree.map(put, stacked, block)
 
-    def keep(self, x: Tree) -> None:
+    def keep(self, x: Any) -> None:
         self.kept.append(x)
 
     def where(self, condition: Index, x: Tree, y: Tree) -> Tree:

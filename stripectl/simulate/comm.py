@@ -103,6 +103,7 @@ class SimulatedComm(DeviceClocks):
         def scatter(leaf: TimedArray) -> TimedArray:
             shape = leaf.shape[1:] if split is None else leaf.sized(split, leaf.shape[split] // size).shape
             own, primal = TimedArray(shape, leaf.itemsize, leaf.ready), leaf.bare
+            self.ledger.beside(leaf.nbytes)  # TPUs up to v6e sum the whole array, then each takes its part
             out = self.allocate(own.shape, own.itemsize, self._gather("reduce-scatter", own, leaf.ready, axis))
 
             def transpose(given: TimedArray, gradients: Gradients) -> None:

@@ -229,7 +229,7 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     clocks.recording = both
     q, kv = scheme.enter(at_rest, attend, clocks)
     entry = clocks.recorded()
-    marks = [Mark.of(clocks)]
+    entered = Mark.of(clocks)
     clocks.recording = both and scheme.backward is None
     clocks.keeps = both and scheme.backward is not None
     state = scheme.forward(q, kv, attend, clocks)
@@ -244,11 +244,11 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     del state
     meeting = clocks.recorded()
     clocks.recording = both
-    marks.append(Mark.of(clocks))
+    met = Mark.of(clocks)
     result = scheme.leave(out, attend, clocks)
     ready = result.ready
     forward_ends, forward_along = np.maximum(ready, clocks.now).max(-1), clocks.along.copy()
-    moves = Moves.around(*marks, Mark.of(clocks), bool(kept))
+    moves = Moves.around(entered, met, Mark.of(clocks), bool(kept))
     if scheme.backward is None:
         held_bytes = clocks.ledger.in_use - (given.nbytes if given else 0)
     else:
