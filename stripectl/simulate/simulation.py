@@ -25,7 +25,7 @@ from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAt
 from stripectl.simulate.clocks import Gradients
 from stripectl.simulate.comm import SimulatedComm
 from stripectl.simulate.gated_attend import SimulatedGatedAttend
-from stripectl.simulate.memory import TimedArray, leaves
+from stripectl.simulate.memory import TimedArray, latest, leaves
 from stripectl.simulate.one_call import SimulatedOneCall
 from stripectl.util.plug_in_errors import wrong_result
 
@@ -34,8 +34,7 @@ from stripectl.util.plug_in_errors import wrong_result
 class Simulation:
     """The result of a simulation: when the slowest device ended; every call of the kernel; a device's transfers by
     (opcode, elements, itemsize), its bytes by (axis, opcode), and the time of each transfer; the peak memory of a
-    device; when memory was read and written outside of tiles; the iterations of the longest loop; and the bytes that
-    stay in memory from the forward pass to the backward pass."""
+    device; when memory was read and written outside of tiles; and the iterations of the longest loop."""
 
     seconds: float
     rounds: list[KernelCall]
@@ -45,8 +44,8 @@ class Simulation:
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     turns: int = 0
-    held_bytes: int = 0
-    moves: "Moves | None" = None
+    moves_s: float = 0.0  # of the scheme's enter and leave, forward, and of the transfers of what it keeps
+    held_bytes: int = 0  # that stay in memory from the forward pass to the backward pass
 
     @property
     def sent(self) -> dict[str, int]:
@@ -71,7 +70,8 @@ class Simulation:
 
 def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool = False) -> Simulation:
     """Simulate the plan's scheme. The plan must name its tile and be supported. In a `layer` the memory of inputs and
-    outputs is free for other arrays once nothing reads them any more."""
+    outputs is free for other arrays once nothing reads them any more, and the hidden states of a scheme that moves them
+    are moved already."""
     run = _run(workload, [plan], machine, layer)
     ends, clocks, attend = run.ends, run.clocks, run.attend
 
@@ -94,51 +94,14 @@ def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool 
         windows,
         touched,
         clocks.turns,
+        float(run.moves_s[0]),
         run.held_bytes,
-        run.moves,
     )
-
-
-class Mark(NamedTuple):
-    """The transfers, the copies in memory, and the bytes by (axis, opcode) before a place of the program."""
-
-    windows: list[tuple[np.ndarray, np.ndarray]]
-    touched: list[tuple[np.ndarray, np.ndarray]]
-    along: Counter[tuple[str, str]]
-
-    @classmethod
-    def of(cls, clocks: SimulatedComm) -> "Mark":
-        return cls([*clocks.windows], [*clocks.touched], clocks.along.copy())
-
-
-class Moves(NamedTuple):
-    """The part of the forward pass that a layer runs again for its backward pass even if it keeps the output of
-    attention: the moves to and from the place of attention, and the transfers of values that the scheme keeps. Seconds
-    of transfers and of copies in memory, one after the other, by plan; and bytes that a device sends by (axis, opcode).
-    """
-
-    sent_s: np.ndarray
-    copied_s: np.ndarray
-    along: Counter[tuple[str, str]]
-
-    @classmethod
-    def around(cls, entered: Mark, met: Mark, left: Mark, kept: bool) -> "Moves":
-        """Those before `entered` and after `met`, and the transfers between them where something is `kept`."""
-        sent = [*entered.windows, *met.windows[len(entered.windows) :] * kept, *left.windows[len(met.windows) :]]
-        copied = [*entered.touched, *left.touched[len(met.touched) :]]
-        along = left.along - (Counter() if kept else met.along - entered.along)
-        return cls(seconds_of(sent), seconds_of(copied), along)
-
-
-def seconds_of(intervals: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """The seconds of intervals, one after the other, on the device where each is longest, by plan."""
-    return sum(((end_s - start_s).max(-1) for start_s, end_s in intervals), np.zeros(1))
 
 
 class GroupTimes(NamedTuple):
     """The times of plans that differ only in their tiles, by plan: the total, and the end of the forward pass; the
-    bytes that a device sends by (axis, opcode), in total and in the forward pass; its peak memory; and the bytes that
-    stay in memory from the forward pass to the backward pass."""
+    bytes that a device sends by (axis, opcode), in total and in the forward pass; and its peak memory."""
 
     seconds: np.ndarray
     forward_s: np.ndarray
@@ -147,8 +110,9 @@ class GroupTimes(NamedTuple):
     peak_bytes: np.ndarray
     computed: np.ndarray  # tiles of the forward pass, of all heads and devices
     turns: int  # iterations of the longest loop
-    moves: Moves
-    held_bytes: int
+    moves_s: np.ndarray  # of the scheme's enter and leave, forward, and of the transfers of what it keeps
+    moves_along: Counter[tuple[str, str]]
+    held_bytes: int  # that stay in memory from the forward pass to the backward pass
 
     @property
     def sent(self) -> dict[str, int]:
@@ -174,9 +138,6 @@ def simulate_times(
     for each in run.attend.rounds_run:
         if each.passes == "forward":
             computed = computed + each.heads * np.broadcast_to(each.tiles.computed, clocks.now.shape).sum(-1)
-    moves = run.moves._replace(
-        sent_s=np.broadcast_to(run.moves.sent_s, len(plans)), copied_s=np.broadcast_to(run.moves.copied_s, len(plans))
-    )
     return GroupTimes(
         run.ends,
         run.forward_ends,
@@ -185,7 +146,8 @@ def simulate_times(
         peak,
         computed,
         clocks.turns,
-        moves,
+        run.moves_s,
+        run.moves_along,
         run.held_bytes,
     )
 
@@ -194,7 +156,8 @@ class _Run(NamedTuple):
     ends: np.ndarray
     forward_ends: np.ndarray
     forward_along: Counter[tuple[str, str]]
-    moves: Moves
+    moves_s: np.ndarray
+    moves_along: Counter[tuple[str, str]]
     held_bytes: int
     clocks: SimulatedComm
     attend: SimulatedAttend
@@ -223,38 +186,42 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     plan = plans[0]
     scheme: Scheme = schemes[plan.scheme]
     clocks, attend = _devices(workload, plans, machine, layer)
-    at_rest = inputs(workload, plan, clocks)
+    moved = layer and bool(scheme.row_axes)
+    how = "keys" if moved else query_sharding(workload, plan)
+    at_rest = inputs(workload, plan, clocks, how)
     both = workload.passes != "forward"
-    given = output_cotangent(workload, plan, clocks) if both else None
+    given = output_cotangent(workload, plan, clocks, how) if both else None
     clocks.recording = both
-    q, kv = scheme.enter(at_rest, attend, clocks)
+    q, kv = at_rest if moved else scheme.enter(at_rest, attend, clocks)
+    entered, moves_along, begun = _end(clocks, q, *kv), clocks.along.copy(), len(clocks.windows)
     entry = clocks.recorded()
-    entered = Mark.of(clocks)
     clocks.recording = both and scheme.backward is None
     clocks.keeps = both and scheme.backward is not None
     state = scheme.forward(q, kv, attend, clocks)
     if not isinstance(state, TimedArray | PartialResult):
         raise wrong_result("forward", scheme.forward, "the state of its queries", state)
-    primals = [leaf.bare for leaf in (q, *leaves(kv))]
-    kept = clocks.take_kept()
-    kv = kept or kv
+    primals, kept = [leaf.bare for leaf in (q, *leaves(kv))], clocks.take_kept()
+    if kept:
+        kv, again = kept, sum((end_s - start_s).max(-1) for start_s, end_s in clocks.windows[begun:])
+        entered, moves_along = entered + again, clocks.along.copy()
+        del kept
     if not both or scheme.backward is None:
         q, kv = q.bare, None
     out = attend.finish(q, state)
     del state
+    met, met_along = _end(clocks, out), clocks.along.copy()
     meeting = clocks.recorded()
     clocks.recording = both
-    met = Mark.of(clocks)
-    result = scheme.leave(out, attend, clocks)
+    result = out if moved else scheme.leave(out, attend, clocks)
     ready = result.ready
-    forward_ends, forward_along = np.maximum(ready, clocks.now).max(-1), clocks.along.copy()
-    moves = Moves.around(entered, met, Mark.of(clocks), bool(kept))
-    if scheme.backward is None:
+    forward_ends, forward_along = _end(clocks, result), clocks.along.copy()
+    moves_s, moves_along = entered + forward_ends - met, moves_along + forward_along - met_along
+    if scheme.backward is None:  # the tape holds arrays
         held_bytes = clocks.ledger.in_use - (given.nbytes if given else 0)
     else:
-        read = {id(leaf.memory): leaf.nbytes for leaf in leaves((at_rest, (q, kv or ()), out, result)) if leaf.memory}
-        held_bytes = sum(read.values())
-    del kept
+        held = leaves((at_rest, (q, kv or ()), out, result))
+        held_bytes = sum({id(leaf.memory): leaf.nbytes for leaf in held if leaf.memory}.values())
+        del held
     if both:
         assert given
         leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
@@ -266,13 +233,19 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         if scheme.backward is None:
             clocks.transpose(meeting, gradients)
         else:
-            met = [q, kv]
+            given_back = [q, kv]
             del q, kv
-            _own_backward(scheme, met, primals, out, attend, clocks, gradients)
+            _own_backward(scheme, given_back, primals, out, attend, clocks, gradients)
         clocks.transpose(entry, gradients)
-        ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
-        ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
-    return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, moves, held_bytes, clocks, attend)
+        each = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
+        ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *each])
+    ends = np.maximum(ready, clocks.now).max(-1)
+    return _Run(ends, forward_ends, forward_along, moves_s, moves_along, held_bytes, clocks, attend)
+
+
+def _end(clocks: SimulatedComm, *arrays: TimedArray) -> np.ndarray:
+    """When the last device has the arrays, by plan."""
+    return np.maximum(latest(arrays), clocks.now).max(-1)
 
 
 def _own_backward(
@@ -302,17 +275,20 @@ def _own_backward(
         gradients.add(primal, found.pop(0).ready)
 
 
-def inputs(workload: Workload, plan: Plan, clocks: SimulatedComm) -> tuple[TimedArray, tuple[TimedArray, ...]]:
-    """(queries, (keys, values, gates if any)) as they lie on a device before anything moves."""
+def inputs(
+    workload: Workload, plan: Plan, clocks: SimulatedComm, how: str
+) -> tuple[TimedArray, tuple[TimedArray, ...]]:
+    """(queries, (keys, values, gates if any)) as they lie on a device before anything moves; queries are sharded by
+    `how`."""
     keys = [argument(workload, plan, clocks, "keys", *each) for each in workload.kv_shapes]
     shape = workload.query_heads, workload.queries, (workload.head_dim,), workload.dtype
-    return argument(workload, plan, clocks, query_sharding(workload, plan), *shape), tuple(keys)
+    return argument(workload, plan, clocks, how, *shape), tuple(keys)
 
 
-def output_cotangent(workload: Workload, plan: Plan, clocks: SimulatedComm) -> TimedArray:
-    """The cotangent of the output."""
+def output_cotangent(workload: Workload, plan: Plan, clocks: SimulatedComm, how: str) -> TimedArray:
+    """The cotangent of the output, sharded like queries."""
     shape = workload.heads, workload.queries, (workload.value_dim,), workload.dtype
-    return argument(workload, plan, clocks, query_sharding(workload, plan), *shape)
+    return argument(workload, plan, clocks, how, *shape)
 
 
 def argument(

@@ -58,10 +58,9 @@ def recomputes_attention(plan: Plan) -> bool:
 
 
 def repeats_moves(plan: Plan) -> bool:
-    """Whether the backward pass runs only the moves of attention again (`simulation.Moves`). Where hidden states move,
-    `_activations` counts it."""
-    scheme = schemes[plan.scheme]
-    return plan.remat in ("attention", "dots") and scheme.backward is not None and not scheme.row_axes
+    """Whether the backward pass repeats a scheme's enter and leave, and the transfers of what it keeps, but not its
+    attention: the arrays before and after them are not kept, unless a policy keeps everything."""
+    return not recomputes_attention(plan) and plan.remat != "none"
 
 
 def step_work(workload: Workload, plan: Plan) -> StepWork:
@@ -101,8 +100,7 @@ def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) ->
     whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
     sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # one more for the head
     embedding = StepTransfer("all-gather", HEAD_AXES, part, 1)
-    if schemes[plan.scheme].row_axes:  # each in two halves, sharded by rows in between; attention has its own
-        sums -= layers * (2 + recomputes_attention(plan))
+    if schemes[plan.scheme].row_axes:  # each in two halves, sharded by rows in between
         return [
             StepTransfer("reduce-scatter", HEAD_AXES, part, sums),
             StepTransfer("all-gather", HEAD_AXES, part, sums),

@@ -95,7 +95,7 @@ def sent_in_step(
     of a simulated layer of each kind, where they are known already."""
     attention = attention or attention_times(layers, [COUNTING] * len(layers))
     for (count, _, own), times in zip(layers, attention, strict=True):
-        again = [times.forward_along] * recomputes_attention(own) + [times.moves.along] * repeats_moves(own)
+        again = [times.forward_along] * recomputes_attention(own) + [times.moves_along] * repeats_moves(own)
         for along in (times.along, *again):
             for (axis, opcode), nbytes in along.items():
                 yield StepTransfer(opcode, (axis,), nbytes, count)
@@ -105,7 +105,10 @@ def sent_in_step(
 def attention_times(layers: Sequence[LayerGroup], machines: Sequence[CostModel]) -> list[GroupTimes]:
     """The times of attention in a layer of each kind, forward and backward."""
     pairs = zip(layers, machines, strict=True)
-    return [simulate_times(own.one_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in pairs]
+    return [
+        simulate_times(own.one_layer("forward-backward"), [each], [machine], layer=True)
+        for (_, own, each), machine in pairs
+    ]
 
 
 def attention_passes(plan: Plan) -> list[str]:
@@ -169,7 +172,7 @@ class StepModel:
 
     def timed(self) -> StepTime:
         went = [
-            (count, own, simulate(alike.one_layer(passes), own, machine))
+            (count, own, simulate(alike.one_layer(passes), own, machine, layer=True))
             for (count, alike, own), machine in zip(self.layers, self.machines, strict=True)
             for passes in attention_passes(own)
         ]
@@ -177,10 +180,7 @@ class StepModel:
         exposed_s = math.fsum(count * each.exposed_s for count, each in shown)
         hidden_s = math.fsum(count * each.hidden_s for count, each in shown)
         attention_s = math.fsum(count * each.seconds for count, _, each in went) - exposed_s
-        for count, own, each in went:
-            if each.moves and repeats_moves(own):
-                exposed_s += count * float(each.moves.sent_s[0])
-                attention_s += count * float(each.moves.copied_s[0])
+        exposed_s += math.fsum(count * each.moves_s for count, own, each in went if repeats_moves(own))
         for each, hides in self.sent:
             seconds = seconds_sent(each, self.plan, self.machines[0])
             hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
@@ -196,8 +196,7 @@ class StepModel:
         where they were simulated with other plans; `at` is the place of this plan among them."""
         parts = [*self.beside.values()]
         for (count, _, own), times in zip(self.layers, attention or self.attention(), strict=True):
-            again_s = recomputes_attention(own) * times.forward_s[at]
-            again_s += repeats_moves(own) * (times.moves.sent_s[at] + times.moves.copied_s[at])
+            again_s = recomputes_attention(own) * times.forward_s[at] + repeats_moves(own) * times.moves_s[at]
             parts.append(count * float(times.seconds[at] + again_s))
         parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
         return math.fsum(parts)
