@@ -44,7 +44,7 @@ class Simulation:
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     turns: int = 0
-    moves_s: float = 0.0  # of the scheme's enter and leave, forward, and of the transfers of what it keeps
+    moves_s: float = 0.0  # of the scheme's enter and leave, forward, and of the transfers of kept values
     held_bytes: int = 0  # that stay in memory from the forward pass to the backward pass
 
     @property
@@ -110,7 +110,7 @@ class GroupTimes(NamedTuple):
     peak_bytes: np.ndarray
     computed: np.ndarray  # tiles of the forward pass, of all heads and devices
     turns: int  # iterations of the longest loop
-    moves_s: np.ndarray  # of the scheme's enter and leave, forward, and of the transfers of what it keeps
+    moves_s: np.ndarray  # of the scheme's enter and leave, forward, and of the transfers of kept values
     moves_along: Counter[tuple[str, str]]
     held_bytes: int  # that stay in memory from the forward pass to the backward pass
 
