@@ -15,7 +15,7 @@ from stripectl.analysis.accuracy import memory as accuracy
 from stripectl.compile.compiler import CompilerPool
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
-from stripectl.costs.default_tiles import with_tile
+from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.workers.worker_group import WorkerError
 
@@ -99,7 +99,7 @@ def main() -> None:
             if json.dumps(case) in have:
                 continue
             target, work = parse_target(case["target"]), accuracy.CompiledMemory(**case, made=case["plan"]).workload
-            plan = with_tile(parse_plan(case["plan"]), work, target.hardware)
+            plan = with_defaults(parse_plan(case["plan"]), work, target.hardware)
             try:
                 report = compilers.report(work, plan, target, {})
                 told = {"peak_bytes": report.peak_bytes, "refused": report.refused}

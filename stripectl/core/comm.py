@@ -40,8 +40,9 @@ class Comm(Protocol):
         """Cut x along the dimension `split`, one part per device; concatenate the received parts along `join`."""
         ...
 
-    def reduce_scatter(self, x: Tree, axis: str, what: str = "", *, split: int) -> Tree:
-        """The sum over devices, cut along a dimension: each device keeps its own part."""
+    def reduce_scatter(self, x: Tree, axis: str, what: str = "", split: int | None = None) -> Tree:
+        """The sum over devices, of which each device keeps its own part: a block of a stack, or a part along the
+        dimension `split`."""
         ...
 
     def reduce(self, x: Tree, axis: str, what: str = "", *, by: Literal["sum", "max"]) -> Tree:
@@ -50,6 +51,15 @@ class Comm(Protocol):
 
     def select(self, stacked: Tree, index: Index) -> Tree:
         """One block of a stack."""
+        ...
+
+    def replace(self, stacked: Tree, index: Index, block: Tree) -> Tree:
+        """The stack with another block in one place, in the stack's dtype."""
+        ...
+
+    def keep(self, x: Any) -> None:
+        """Keep x, which no loop has made, from the forward to the backward pass. The backward pass gets a tuple of all
+        that was kept in place of kv, and then returns dkv in the dtype of kv."""
         ...
 
     def where(self, condition: Index, x: Tree, y: Tree) -> Tree:

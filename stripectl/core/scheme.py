@@ -36,7 +36,8 @@ class Scheme:
 
     enter((q, kv), attend, comm) -> (q, kv): how they move before attention; its transpose returns the gradients.
     forward(q, kv, attend, comm) -> state
-    backward(saved, kv, attend, comm) -> (dq, dkv), or None: the transpose of forward.
+    backward(saved, kv, attend, comm) -> (dq, dkv), or None: the transpose of forward. In place of kv it gets what
+        forward gave to `comm.keep`, if anything.
     leave(out, attend, comm) -> out: how the output moves back to the place of the queries.
     why_unsupported(workload, mesh) -> why the scheme cannot run (`Reason.unsupported`), or None.
     """

@@ -46,11 +46,12 @@ def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[Reason]:
             "softmax=... applies only to models with linear and softmax layers", f"Omit softmax={plan.softmax}."
         )
     names = [each.plan.scheme for each in alike]
-    if plan.remat == "attention" and all(schemes[name].backward is None for name in names):
+    transposed = [name for name in names if schemes[name].backward is None]
+    if plan.remat == "attention" and transposed:
         yield Reason.unsupported(
-            f"remat=attention has no effect on {' and '.join(names)}, because only a scheme with its own backward "
+            f"remat=attention has no effect on {' and '.join(transposed)}, because only a scheme with its own backward "
             "pass keeps the output of attention",
-            "Try remat=full, or --scheme ring.",
+            "Try remat=full, or --scheme ring." if len(names) == 1 else "Try remat=full, or softmax=all_gather.",
         )
     if len({schemes[name].row_axes for name in names}) > 1:
         usual = replace(plan, softmax=None).for_attention("softmax").scheme

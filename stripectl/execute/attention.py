@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,28 +48,32 @@ def scheme_on_shard(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: boo
 def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callable:
     """(q, kv, starts) -> out on one shard, where shards exchange data."""
 
-    def forward(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+    def forward(q: jax.Array, kv: KeysValues, starts: jax.Array | None, kept: list[Any]) -> tuple[jax.Array, Any]:
         own = replace(attend, starts_BD=starts)
-        out, residual = own.finish(scheme.forward(q, kv, own, comm))
+        out, residual = own.finish(scheme.forward(q, kv, own, replace(comm, kept=kept)))
         return out.astype(q.dtype), residual
 
+    def meets(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> jax.Array:
+        return forward(q, kv, starts, [])[0]
+
     if scheme.backward is None:
-        return lambda *arrays: forward(*arrays)[0]
+        return meets
     written = scheme.backward
 
-    def meets(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> jax.Array:
-        return forward(q, kv, starts)[0]
-
     def save(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> tuple[jax.Array, tuple]:
-        out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, kv, starts))
-        return out, (q, kv, starts, out, residual)
+        kept = list[Any]()
+        out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, kv, starts, kept))
+        return out, (q, None if kept else kv, tuple(kept), starts, out, residual)
 
     def gradients(residuals: tuple, dout: jax.Array) -> tuple[jax.Array, KeysValues]:
-        q, kv, starts, out, residual = residuals
+        q, kv, kept, starts, out, residual = residuals
         delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
         own = replace(attend, starts_BD=starts)
-        dq, dkv = written(Saved(q, dout, residual, delta, out if attend.saves_output else None), kv, own, comm)
-        return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
+        saved = Saved(q, dout, residual, delta, out if attend.saves_output else None)
+        dq, dkv = written(saved, kept or kv, own, comm)
+        if not kept:
+            dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
+        return dq.astype(q.dtype), dkv
 
     def backward(residuals: tuple, dout: jax.Array) -> tuple:
         return *first_order_only(gradients)(residuals, dout), None

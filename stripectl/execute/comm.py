@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ class JaxComm:
 
     plan: Plan
     calls: Iterator[int] = field(default_factory=itertools.count)
+    kept: list[Any] = field(default_factory=list)
 
     @property
     def parts(self) -> int:
@@ -63,10 +64,10 @@ class JaxComm:
         with self.scope(scopes.ALL_TO_ALL, what):
             return jax.tree.map(exchange, x)
 
-    def reduce_scatter(self, x: Tree, axis: str, what: str = "", *, split: int) -> Tree:
+    def reduce_scatter(self, x: Tree, axis: str, what: str = "", split: int | None = None) -> Tree:
         if self.size(axis) == 1:
-            return x
-        scatter = partial(lax.psum_scatter, axis_name=axis, scatter_dimension=split, tiled=True)
+            return x if split is not None else jax.tree.map(lambda leaf: leaf[0], x)
+        scatter = partial(lax.psum_scatter, axis_name=axis, scatter_dimension=split or 0, tiled=split is not None)
         with self.scope(scopes.REDUCE_SCATTER, what):
             return jax.tree.map(scatter, x)
 
@@ -78,6 +79,15 @@ class JaxComm:
 
     def select(self, stacked: Tree, index: Index) -> Tree:
         return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked)
+
+    def replace(self, stacked: Tree, index: Index, block: Tree) -> Tree:
+        def put(leaf: jax.Array, own: jax.Array) -> jax.Array:
+            return lax.dynamic_update_index_in_dim(leaf, own.astype(leaf.dtype), index, 0)
+
+        return jax.tree.map(put, stacked, block)
+
+    def keep(self, x: Any) -> None:
+        self.kept.append(x)
 
     def where(self, condition: Index, x: Tree, y: Tree) -> Tree:
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)

@@ -22,7 +22,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled, with_static_facts
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import GroupTimes, simulate_times
-from stripectl.simulate.step_memory import layer_in_memory, step_memory
+from stripectl.simulate.step_memory import AttentionMemory, layer_in_memory, step_memory
 from stripectl.simulate.training_step import attention_cost_source, explained_step, simulated_step
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 from stripectl.workers.failure import failure_kind
@@ -112,8 +112,8 @@ def _group(group: Sequence[Case], place: LocalTarget, timings: MachineTimings) -
         try:
             kinds.append(simulate_times(work, plans, [machines[at] for *_, machines in runnable], layer=step))
             if step and (whole := layer_in_memory(alike, plans[0])) != work:
-                peaks = simulate_times(whole, plans, [COUNTING] * len(plans), layer=True).peak_bytes
-                kinds[-1] = kinds[-1]._replace(peak_bytes=peaks)
+                wide = simulate_times(whole, plans, [COUNTING] * len(plans), layer=True)
+                kinds[-1] = kinds[-1]._replace(peak_bytes=wide.peak_bytes, held_bytes=wide.held_bytes)
         except Exception as error:  # a scheme may be foreign code, and must not break the others
             show_traceback(error)
             reason = Reason(ReasonKind.ERROR, f"simulating this scheme failed: {plug_in_reason(error)}")
@@ -143,7 +143,7 @@ def _step(
     timings: MachineTimings,
 ) -> Measurement:
     hardware = timings.hardware(place, made.workload.dtype)
-    peaks = [int(times.peak_bytes[at]) for times in attention]
-    memory = step_memory(made.workload, made.plan, hardware.kind, peaks)
+    memories = [AttentionMemory(int(times.peak_bytes[at]), times.held_bytes) for times in attention]
+    memory = step_memory(made.workload, made.plan, hardware.kind, memories)
     made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values())))
     return simulated_step(made, hardware, machines, attention, at) if made.status == "ok" else made

@@ -147,6 +147,9 @@ class SimulatedAttend:
         return [map_leaves(cut, kv) for _ in range(parts)]
 
     def join(self, parts: Sequence[Any]) -> Any:
+        if len(parts) == 1:
+            return parts[0]
+
         def join(*pieces: TimedArray) -> TimedArray:
             rows = sum(piece.shape[ROWS] for piece in pieces)
             return self.clocks.moved(pieces[0].sized(ROWS, rows).shape, pieces[0].itemsize, *pieces, times=2)

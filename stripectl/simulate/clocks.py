@@ -68,7 +68,7 @@ class DeviceClocks:
         """The result of an operation whose time, also in its transpose, is `times` reads or writes of the result; in
         its own memory, or `in_place` of the first input."""
         end = self.touch(times * math.prod(shape) * itemsize, *inputs)
-        out = inputs[0].at(end) if in_place else self.allocate(shape, itemsize, end)
+        out = inputs[0].shaped(shape, end) if in_place else self.allocate(shape, itemsize, end)
         primals, nbytes = [leaf.bare for leaf in inputs], out.nbytes
 
         def transpose(given: TimedArray, gradients: Gradients) -> None:

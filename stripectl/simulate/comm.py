@@ -43,6 +43,7 @@ class SimulatedComm(DeviceClocks):
         self.plan, self.parts, self.axes = plan, plan.parts, axes
         self.passes = "forward"
         self.turns = 0  # iterations of the longest loop
+        self.keeps, self.kept = False, list[Any]()  # for a backward pass of the scheme's own
         self.received_bytes = 0  # bytes that hops have brought to a device
         self.transfers: Counter[tuple[str, int, int]] = Counter()
         self.along: Counter[tuple[str, str]] = Counter()
@@ -95,12 +96,14 @@ class SimulatedComm(DeviceClocks):
 
         return map_leaves(gather, x)
 
-    def reduce_scatter(self, x: Any, axis: str, what: str = "", *, split: int) -> Any:
-        if (size := self.size(axis)) == 1:
+    def reduce_scatter(self, x: Any, axis: str, what: str = "", split: int | None = None) -> Any:
+        if (size := self.size(axis)) == 1 and split is not None:
             return x
 
         def scatter(leaf: TimedArray) -> TimedArray:
-            own, primal = leaf.sized(split, leaf.shape[split] // size), leaf.bare
+            shape = leaf.shape[1:] if split is None else leaf.sized(split, leaf.shape[split] // size).shape
+            own, primal = TimedArray(shape, leaf.itemsize, leaf.ready), leaf.bare
+            self.ledger.beside(leaf.nbytes)  # TPUs up to v6e sum the whole array, then each takes its part
             out = self.allocate(own.shape, own.itemsize, self._gather("reduce-scatter", own, leaf.ready, axis))
 
             def transpose(given: TimedArray, gradients: Gradients) -> None:
@@ -146,8 +149,32 @@ class SimulatedComm(DeviceClocks):
         return map_leaves(total, x)
 
     def select(self, stacked: Any, index: Any) -> Any:
-        """A copy of a block."""
-        return map_leaves(lambda leaf: self.moved(leaf.shape[1:], leaf.itemsize, leaf, times=2), stacked)
+        """A copy of a block; a stack of one block is this block."""
+
+        def block(leaf: TimedArray) -> TimedArray:
+            alone = leaf.shape[0] == 1
+            return self.moved(leaf.shape[1:], leaf.itemsize, leaf, times=0 if alone else 2, in_place=alone)
+
+        return map_leaves(block, stacked)
+
+    def replace(self, stacked: Any, index: Any, block: Any) -> Any:
+        """The block is copied to the stack's memory. Only backward passes replace, so there is no transpose."""
+        assert not self.recording
+
+        def put(leaf: TimedArray, own: TimedArray) -> TimedArray:
+            copied = own.nbytes + own.elements * leaf.itemsize
+            return leaf.at(self.touch(0 if leaf.shape[0] == 1 else copied, leaf, own))
+
+        return map_leaves(put, stacked, block)
+
+    def keep(self, x: Any) -> None:
+        if self.keeps:
+            self.kept.append(x)
+
+    def take_kept(self) -> tuple[Any, ...]:
+        """All that was kept, which the caller holds from now on."""
+        kept, self.kept = tuple(self.kept), []
+        return kept
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         def choose(a: Any, b: Any) -> Any:

@@ -44,7 +44,8 @@ class Simulation:
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     turns: int = 0
-    moves_s: float = 0.0  # of the scheme's enter and leave, forward
+    moves_s: float = 0.0  # of the scheme's enter and leave, forward, and of the transfers of kept values
+    held_bytes: int = 0  # that stay in memory from the forward pass to the backward pass
 
     @property
     def sent(self) -> dict[str, int]:
@@ -94,6 +95,7 @@ def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool 
         touched,
         clocks.turns,
         float(run.moves_s[0]),
+        run.held_bytes,
     )
 
 
@@ -108,8 +110,9 @@ class GroupTimes(NamedTuple):
     peak_bytes: np.ndarray
     computed: np.ndarray  # tiles of the forward pass, of all heads and devices
     turns: int  # iterations of the longest loop
-    moves_s: np.ndarray  # of the scheme's enter and leave, forward
+    moves_s: np.ndarray  # of the scheme's enter and leave, forward, and of the transfers of kept values
     moves_along: Counter[tuple[str, str]]
+    held_bytes: int  # that stay in memory from the forward pass to the backward pass
 
     @property
     def sent(self) -> dict[str, int]:
@@ -145,6 +148,7 @@ def simulate_times(
         clocks.turns,
         run.moves_s,
         run.moves_along,
+        run.held_bytes,
     )
 
 
@@ -154,6 +158,7 @@ class _Run(NamedTuple):
     forward_along: Counter[tuple[str, str]]
     moves_s: np.ndarray
     moves_along: Counter[tuple[str, str]]
+    held_bytes: int
     clocks: SimulatedComm
     attend: SimulatedAttend
 
@@ -188,12 +193,18 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     given = output_cotangent(workload, plan, clocks, how) if both else None
     clocks.recording = both
     q, kv = at_rest if moved else scheme.enter(at_rest, attend, clocks)
-    entered, moves_along = _end(clocks, q, *kv), clocks.along.copy()
+    entered, moves_along, begun = _end(clocks, q, *kv), clocks.along.copy(), len(clocks.windows)
     entry = clocks.recorded()
     clocks.recording = both and scheme.backward is None
+    clocks.keeps = both and scheme.backward is not None
     state = scheme.forward(q, kv, attend, clocks)
     if not isinstance(state, TimedArray | PartialResult):
         raise wrong_result("forward", scheme.forward, "the state of its queries", state)
+    primals, kept = [leaf.bare for leaf in (q, *leaves(kv))], clocks.take_kept()
+    if kept:
+        kv, again = kept, sum((end_s - start_s).max(-1) for start_s, end_s in clocks.windows[begun:])
+        entered, moves_along = entered + again, clocks.along.copy()
+        del kept
     if not both or scheme.backward is None:
         q, kv = q.bare, None
     out = attend.finish(q, state)
@@ -205,6 +216,12 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     ready = result.ready
     forward_ends, forward_along = _end(clocks, result), clocks.along.copy()
     moves_s, moves_along = entered + forward_ends - met, moves_along + forward_along - met_along
+    if scheme.backward is None:  # the tape holds arrays
+        held_bytes = clocks.ledger.in_use - (given.nbytes if given else 0)
+    else:
+        held = leaves((at_rest, (q, kv or ()), out, result))
+        held_bytes = sum({id(leaf.memory): leaf.nbytes for leaf in held if leaf.memory}.values())
+        del held
     if both:
         assert given
         leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
@@ -218,12 +235,12 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
         else:
             given_back = [q, kv]
             del q, kv
-            _own_backward(scheme, given_back, out, attend, clocks, gradients)
+            _own_backward(scheme, given_back, primals, out, attend, clocks, gradients)
         clocks.transpose(entry, gradients)
         each = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
         ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *each])
     ends = np.maximum(ready, clocks.now).max(-1)
-    return _Run(ends, forward_ends, forward_along, moves_s, moves_along, clocks, attend)
+    return _Run(ends, forward_ends, forward_along, moves_s, moves_along, held_bytes, clocks, attend)
 
 
 def _end(clocks: SimulatedComm, *arrays: TimedArray) -> np.ndarray:
@@ -234,20 +251,21 @@ def _end(clocks: SimulatedComm, *arrays: TimedArray) -> np.ndarray:
 def _own_backward(
     scheme: Scheme,
     met: list[Any],
+    primals: list[TimedArray],
     out: TimedArray,
     attend: SimulatedAttend,
     clocks: SimulatedComm,
     gradients: Gradients,
 ) -> None:
-    """The scheme's own backward pass of `met`, which holds queries, and keys and values. `met` is emptied, so that
-    arrays that the pass no longer reads leave memory."""
+    """The scheme's own backward pass of `met`, which holds queries, and keys and values or what was kept of them;
+    `primals` are queries, keys and values. `met` is emptied, so that arrays that the pass no longer reads leave memory.
+    """
     cotangent = gradients.take(out)
     assert scheme.backward and cotangent
     q, kv = met
     met.clear()
     row = TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
     saved = (q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready), *([out] if attend.saves_output else []))
-    primals = [leaf.bare for leaf in (q, *leaves(kv))]
     result = scheme.backward(saved, kv, attend, clocks)
     found = leaves(result) if isinstance(result, tuple | TimedArray) else []
     if len(found) != len(primals):

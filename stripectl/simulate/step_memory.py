@@ -15,6 +15,7 @@ These arrays were found in schedules that XLA made for TPUs (benchmarks/memory.p
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from stripectl.core.kernel import LANES, kernels
 from stripectl.core.layer_groups import layer_groups
@@ -43,9 +44,22 @@ def predicted_peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
     return simulate(workload, plan, COUNTING).peak_bytes
 
 
-def step_memory(workload: Workload, plan: Plan, kind: str, peaks: Sequence[int] = ()) -> dict[str, int]:
-    """Bytes of a device of this kind at the peak of a step, by part; their sum is the peak. `peaks` has the peak memory
-    of a simulated layer of each kind (`layer_in_memory`), where they are known already."""
+class AttentionMemory(NamedTuple):
+    """Bytes of a layer's attention on a device: at its peak, and from its forward to its backward pass where everything
+    is kept."""
+
+    peak_bytes: int
+    held_bytes: int
+
+    @classmethod
+    def of(cls, workload: Workload, plan: Plan) -> "AttentionMemory":
+        found = simulate(layer_in_memory(workload, plan), plan, COUNTING, layer=True)
+        return cls(found.peak_bytes, found.held_bytes)
+
+
+def step_memory(workload: Workload, plan: Plan, kind: str, attention: Sequence[AttentionMemory] = ()) -> dict[str, int]:
+    """Bytes of a device of this kind at the peak of a step, by part; their sum is the peak. `attention` has the memory
+    of a simulated layer of each kind, where it is known already."""
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
@@ -56,26 +70,28 @@ def step_memory(workload: Workload, plan: Plan, kind: str, peaks: Sequence[int] 
     forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
     alike = layer_groups(workload, plan)
     kinds = [(count, own.sizes, each) for count, own, each in alike]
+    attention = attention or [AttentionMemory.of(own, each) for _, own, each in alike]
     kept = {
         **{name: layer_state[name] + head_state[name] for name in ("parameters", "optimizer")},
-        "activations": sum(count * (stream + _kept(each, workload, own, tokens)) for count, each, own in kinds),
+        "activations": sum(
+            count * (stream + _kept(each, workload, own, tokens, memory.held_bytes))
+            for (count, each, own), memory in zip(kinds, attention, strict=True)
+        ),
     }
     gradients, narrow = layer_state["gradients"], layer_state["gathered parameters"]
     chunk = plan.chunk_rows(rows) * tokens // rows
     logits = chunk * sizes.vocabulary / tensor * STATE_BYTES
-    peaks = peaks or [
-        simulate(layer_in_memory(own, each), each, COUNTING, layer=True).peak_bytes for _, own, each in alike
-    ]
-    attention = max(peak + _before_convolution(own, each) for (_, own, each), peak in zip(alike, peaks, strict=True))
+    most = max(
+        memory.peak_bytes + _before_convolution(own, each)
+        for (_, own, each), memory in zip(alike, attention, strict=True)
+    )
     intermediate = 4 * itemsize * chunk * sizes.feed_forward / tensor
     moments = [
         {
             "gradients": gradients + STATE_BYTES * (head + forward),
             "gathered parameters": narrow + itemsize * forward,
             "activations": kept["activations"] + STREAMS * stream,
-            "attention": max(
-                attention, intermediate + max(_queries(each, workload, plan, tokens) for _, each, _ in kinds)
-            ),
+            "attention": max(most, intermediate + max(_queries(each, workload, plan, tokens) for _, each, _ in kinds)),
         },
         {
             "gradients": STATE_BYTES * head,
@@ -135,8 +151,9 @@ def _queries(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float
     return tokens * sizes.projected / plan.product(HEAD_AXES) * DTYPE_BYTES[workload.dtype]
 
 
-def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
-    """The values that a layer keeps for its backward pass, without its input."""
+def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int, held_bytes: int) -> float:
+    """The values that a layer keeps for its backward pass, without its input; `held_bytes` of them are attention's
+    where everything is kept: queries, keys, values and output, and what the scheme or a transpose keeps besides."""
     tensor, itemsize = plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     width = sizes.heads * sizes.value_dim / tensor
     written = schemes[plan.scheme].backward is not None
@@ -150,7 +167,7 @@ def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
         "full": 0.0,
         "attention": output + residual,
         "dots": output + residual + projected + stream + between,
-        "none": output + residual + (2 + bool(sizes.d_conv)) * projected + 4 * stream + 2 * between,
+        "none": held_bytes + residual + (1 + bool(sizes.d_conv)) * projected + 4 * stream + 2 * between,
     }[plan.remat]
 
 

@@ -62,8 +62,8 @@ def recomputes_attention(plan: Plan) -> bool:
 
 
 def repeats_moves(plan: Plan) -> bool:
-    """Whether the backward pass repeats a scheme's enter and leave, but not its forward: the arrays before and after
-    them are not kept, unless a policy keeps everything."""
+    """Whether the backward pass repeats a scheme's enter and leave, and the transfers of kept values, but not its
+    attention: the arrays before and after them are not kept, unless a policy keeps everything."""
     return not recomputes_attention(plan) and plan.remat != "none"
 
 

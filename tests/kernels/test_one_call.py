@@ -42,6 +42,7 @@ ONE = [  # (plan, workload): the kernel is called once on each device, for all s
     ("usp/contiguous/cudnn@ulysses=2", {"mask": "full"}),
     ("ulysses/contiguous/cudnn@ulysses=4", {}),
     ("megatron_sp/contiguous/cudnn@tensor=2", {}),
+    ("all_gather/contiguous/cudnn@ring=1", {}),
     ("token_ring/contiguous/cudnn@ring=1", {}),
     ("dist_flash/contiguous/cudnn@ring=1", {}),
     ("pass_kv/contiguous/cudnn@ring=1", BEHIND),
@@ -55,9 +56,7 @@ SEVERAL = [  # it is called for several rectangles, or for parts of the keys
     ("usp/contiguous/cudnn@ring=2,ulysses=2", {}),
     ("pass_kv/contiguous/cudnn@ring=1", BEHIND | {"query_len": 64}),
 ]
-# Once forward; gradients are accumulated.
-TRANSPOSED = ("all_gather/contiguous/cudnn@ring=1", {})
-EVERY = [*ONE, *SEVERAL, TRANSPOSED, ("tree/contiguous/cudnn@ring=1", BEHIND)]
+EVERY = [*ONE, *SEVERAL, ("tree/contiguous/cudnn@ring=1", BEHIND)]
 DELTA = {"mul", "convert_element_type"}  # an output times its gradient, which the compiler drops if nothing reads it
 
 

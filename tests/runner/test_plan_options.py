@@ -115,7 +115,7 @@ def test_a_part_that_no_pass_of_the_run_uses_is_refused(text: str, passes: str, 
     [
         ("ulysses@ulysses=4,unroll=2", "ulysses has no loop of rounds"),
         ("ring@ring=2,unroll=2", "ring has a loop of one round"),
-        ("all_gather@ring=4,remat=attention", "remat=attention has no effect on all_gather"),
+        ("rsa@ring=4,remat=attention", "remat=attention has no effect on rsa"),
     ],
 )
 def test_a_part_that_the_scheme_cannot_honour_is_refused(plan: str, why: str) -> None:

@@ -60,6 +60,15 @@ def test_a_forward_pass_holds_its_arguments_and_what_its_loop_carries(text: str,
     assert simulate(WORK, parse_plan(text), COUNTING).peak_bytes == arrays * ARRAY
 
 
+def test_a_gather_holds_keys_and_values_once_in_its_backward_pass() -> None:
+    """q, k, v, output and its gradient; all keys and values, then their gradients; dq in float32; a shard's dk; and the
+    sum over devices of all dv, before each takes its part."""
+    work, plan = replace(WORK, passes="forward-backward"), "all_gather/striped/pallas_tpu@ring=8,tile=512"
+    found, in_parts = (simulate(work, parse_plan(text), COUNTING) for text in (plan, f"{plan},parts=4"))
+    assert found.peak_bytes == (5 + 2 * 8 + 2 + 1 + 8) * ARRAY > in_parts.peak_bytes
+    assert found.held_bytes == in_parts.held_bytes == (4 + 2 * 8) * ARRAY
+
+
 @pytest.mark.parametrize("scheme", ["ring", "bidirectional", "usp", "all_gather"])
 def test_memory_grows_with_the_length_and_not_with_the_machine(scheme: str) -> None:
     mesh = "ring=4,ulysses=2" if scheme == "usp" else "ring=8"
@@ -115,6 +124,22 @@ def test_what_a_layer_keeps_grows_with_what_remat_keeps() -> None:
         for each in ("full", "attention", "dots", "none")
     ]
     assert kept == sorted(kept) and len(set(kept)) == len(kept)
+
+
+def test_a_layer_that_keeps_everything_keeps_what_its_scheme_keeps() -> None:
+    """In addition to a ring's values: all keys and values; queries, keys, values and output in the place of attention;
+    the weights of all keys in float32."""
+    work = replace(step_of("llama3-8b", 2**17), layers=1)
+    rows, width = 2**17 // 8, 32 * 128 * 2
+    array, keys = rows * width, 2 * rows * 8 * 128 * 2
+
+    def kept(text: str) -> int:
+        return step_memory(work, replace(parse_plan(text), remat="none"), "tpu")["activations"]
+
+    ring = kept("ring/striped/splash@ring=8,tile=512")
+    assert kept("all_gather/striped/splash@ring=8,tile=512") - ring == 8 * keys
+    assert kept("ulysses/contiguous/splash@ulysses=8,tile=512") - ring == 2 * array + keys
+    assert kept("rsa/striped/dense@ring=8,tile=512") - ring >= rows * 2**17 * 32 * 4
 
 
 def test_steps_are_within_a_tenth_of_what_compilers_say() -> None:

@@ -79,7 +79,17 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     assert flops("chunk=0,remat=dots") == least
     plans = [f"ring@ring=2,remat={each}" for each in ("full", "attention", "dots", "none")]
     assert [recomputes_attention(parse_plan(plan)) for plan in plans] == [True, False, False, False]
-    assert recomputes_attention(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
+    again = [recomputes_attention(parse_plan(plan.replace("ring@", "rsa@"))) for plan in plans]
+    assert again == [True, True, True, False]  # its output is not named
+
+
+def scattered(opcode: str) -> str:
+    """The opcode, where a sum counts as the reduce-scatter that is its first half."""
+    return "reduce-scatter" if opcode == "all-reduce" else opcode
+
+
+def share(opcode: str) -> float:
+    return 0.5 if opcode == "all-reduce" else 1.0
 
 
 @needs
@@ -87,22 +97,22 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     "plan", [PLAN, pytest.param(PLAN.replace("ring=2", "fsdp=2,ring=2").replace("512", "0"), marks=pytest.mark.full)]
 )
 def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
-    """A TPU scatters gradients by an all-reduce, for twice the bytes; norms' scales and scalars are beside it."""
+    """A TPU's compiler sums some gradients whole, for twice the bytes of scattering them."""
     target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
     workload = step(batch=2)
     case = Case(workload=workload, plan=read_plan(plan), target=target.name, method="compiled")
     with CompilerPool(quiet, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
-    got: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    got, wanted = Counter[tuple[str, tuple[str, ...]]](), Counter[tuple[str, tuple[str, ...]]]()
     for each in found.compiled_program.collectives:
         if each.section != ATTENTION:
             assert each.axis
-            got[each.opcode, tuple(each.axis.split("+"))] += each.sent_bytes * each.times
-    wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
+            got[scattered(each.opcode), tuple(each.axis.split("+"))] += (
+                each.sent_bytes * each.times * share(each.opcode)
+            )
     for (opcode, axes), nbytes in sent(workload, plan).items():
-        scattered = opcode == "reduce-scatter"
-        wanted["all-reduce" if scattered else opcode, axes] += nbytes * (1 + scattered)
+        wanted[scattered(opcode), axes] += nbytes * share(opcode)
     assert wanted == pytest.approx({key: got[key] for key in wanted}, rel=0.02)
     assert sum(got.values()) == pytest.approx(sum(wanted.values()), rel=0.02)
     assert set(found.step_parts) >= {ATTENTION, "projections", "feed_forward", "head", "optimizer", COMMUNICATION}
@@ -198,6 +208,24 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     assert own == [found.median_s]
     reduced = [nbytes for (opcode, _), nbytes in sent(workload, PLAN).items() if opcode == "all-reduce"]
     assert found.bytes and found.bytes["all-reduce"] == sum(reduced)
+
+
+def test_a_step_that_keeps_attention_takes_its_moves_again() -> None:
+    """By the sum of parts and by the times of many plans at once: one all-to-all of each array, and every gather."""
+    target, workload = parse_target("v5e:2x2"), step(kv_heads=4)
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9, memory_bytes_per_s=1e12)
+    for text in ("usp/striped/xla@ring=2,ulysses=2,tile=256", "all_gather/striped/xla@ring=4,tile=256,parts=2"):
+        seconds = dict[str, float]()
+        for remat in ("attention", "none"):
+            plan = read_plan(f"{text},remat={remat}")
+            case = Measurement(workload=workload, plan=plan, target=target.name, method="simulated")
+            timed = simulated_step(case, target.hardware, [machine], attention_times(case.layers, [machine]))
+            found = explained_step(timed, target.hardware, [machine])
+            assert found.step_parts and found.median_s == pytest.approx(timed.median_s, rel=1e-12)
+            seconds[remat] = found.step_parts[COMMUNICATION]
+        array = workload.seq_len // 4 * 4 * 64 * 2
+        sent = 2 * 3 * array if "all_gather" in text else 4 * array // 2
+        assert seconds["attention"] - seconds["none"] == pytest.approx(2 * sent / 1e9, rel=0.1)
 
 
 def test_a_models_step_follows_from_few_layers() -> None:
