@@ -19,6 +19,7 @@ from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
+from stripectl.costs.matrices import matrix_seconds
 from stripectl.errors import BadInput
 from stripectl.execute import verification
 from stripectl.hardware.target import parse_target, read_target
@@ -86,6 +87,22 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     plans = [f"ring@ring=2,remat={each}" for each in ("full", "attention", "dots", "none")]
     assert [recomputes_attention(parse_plan(plan)) for plan in plans] == [True, False, False, False]
     assert recomputes_attention(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
+
+
+def test_products_of_a_step_have_the_rows_of_a_chunk_and_the_dimensions_of_a_tensor_shard() -> None:
+    found = step_work(step(), parse_plan(PLAN)).products
+    assert found["projections"] == [  # query, key, value, output: forward twice, gradients of rows and of the matrix
+        each
+        for inner, cols in ((256, 128), (256, 64), (256, 64), (128, 256))
+        for each in ((2048, inner, cols, 4), (2048, cols, inner, 2), (inner, 2048, cols, 2))
+    ]
+    wide = [(512, 256, 256, 16), (512, 256, 256, 8), (256, 512, 256, 8)]
+    assert found["feed_forward"] == [*wide, *wide, (512, 256, 256, 8), *wide[1:]], "the result of the last once"
+    assert found["head"] == [(512, 256, 256, 8), (512, 256, 256, 4), (256, 512, 256, 4)]
+    gated = step(attention="linear", recurrence="gla", kv_heads=4)
+    narrow = step_work(gated, parse_plan("lasp2/contiguous/gated@tensor=2,chunk=0,remat=none")).products["projections"]
+    assert narrow[12] == (4096, 256, 64, 2), "the bottleneck of a gate is not split"
+    assert narrow[15] == (4096, 64, 128, 2)
 
 
 @needs
@@ -215,8 +232,9 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     assert found.step_parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))
     beside = sum(seconds_sent(each, plan, machine) for each in step_work(workload, plan).sent)
     assert found.step_parts[COMMUNICATION] == pytest.approx(hops + beside)
-    rate = hardware.flops_per_s("bfloat16") or 0
-    assert found.step_parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
+    own = matrix_seconds(hardware, 512, 256, 256, "bfloat16"), matrix_seconds(hardware, 256, 512, 256, "bfloat16")
+    assert found.step_parts["head"] == pytest.approx(4 * (3 * (own[0] or 0) + (own[1] or 0)))
+    assert found.cost_source and "matrices.csv" in (found.cost_source.sources or {})["matrices"]
     assert found.bottleneck_shares and found.scaling
     # Parts of a step follow one another, and nothing hides.
     assert sum(found.bottleneck_shares.values()) == pytest.approx(0.5)

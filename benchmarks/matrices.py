@@ -1,0 +1,105 @@
+"""Products of matrices on TPUs, by the cycles that their compilers estimate.
+
+    python benchmarks/matrices.py          # writes profiles/compiled/matrices.csv; needs jax[tpu], no TPU; 40 minutes
+    python benchmarks/matrices.py check    # prints shapes between the nodes of the table, as a Markdown table
+
+A product of rows x inner and inner x cols in bfloat16 is compiled alone, for one device. A value is the share of the
+peak rate that it reaches: its FLOPs at the peak rate, in cycles of the profile's clock, over the estimated cycles. The
+memory of a core that a product may use (`xla_tpu_scoped_vmem_limit_kib`) decides how often it reads its matrices: the
+compiler's default, and the limit that published recipes of training set.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from stripectl.compile.toolchain import TOOLCHAINS, topology_arguments
+from stripectl.costs.matrices import COMPILED
+from stripectl.hardware.target import parse_target
+from stripectl.results.environment import version
+from stripectl.util.files import data_folder
+from stripectl.util.output import write_atomically
+
+SIZES = (256, 1024, 4096, 16384)
+# A target, and the limits in KiB: the default of its compiler and, where another limit changes its products, that of
+# recipes for training (v5p: AI-Hypercomputer/tpu-recipes c8cfe2f; v6e: MaxText, benchmarks/xla_flags_library.py).
+TARGETS = {
+    "v3:2x2": (16384,),
+    "v4:2x2x1": (16384,),
+    "v5e:2x2": (16384, 65536),
+    "v5p:2x2x1": (16384, 65472),
+    "v6e:2x2": (32768, 98304),
+}
+BETWEEN = (
+    (24576, 4096, 14336),
+    (24576, 14336, 4096),
+    (4096, 24576, 14336),
+    (8192, 4096, 1792),
+    (8192, 8192, 8192),
+    (16384, 8192, 28672),
+    (1024, 4096, 128256),
+    (2048, 2048, 1024),
+)
+ESTIMATED = re.compile(r'"estimated_cycles":"(\d+)"')
+HEADER = """\
+# table: one product of matrices, rows x inner by inner x cols, on one TPU: the share of the peak rate, by rows
+# source: cycles that the compiler estimates ({compiler}, benchmarks/matrices.py), at the clock of the machine's profile
+# between nodes: logarithms are interpolated linearly, by the logarithms of coordinates
+# fields: bfloat16; vmem_kib is the memory of a core that a product may use (xla_tpu_scoped_vmem_limit_kib)
+"""
+
+
+def shares(name: str, limit_kib: int, shapes: Any) -> None:
+    """Print the share of the peak that each shape reaches."""
+    os.environ.update(TOOLCHAINS["tpu"].environment)
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import topologies
+    from jax.sharding import SingleDeviceSharding
+
+    target = parse_target(name)
+    hardware = target.hardware
+    device = SingleDeviceSharding(topologies.get_topology_desc(**topology_arguments(target)).devices[0])
+    peak = hardware.figures["matmul_flops_per_s_bfloat16"] / hardware.figures["clock_hz"]  # FLOPs per cycle
+    options = {"xla_tpu_scoped_vmem_limit_kib": str(limit_kib)}
+    for rows, inner, cols in shapes:
+        x, y = (jax.ShapeDtypeStruct(each, jnp.bfloat16, sharding=device) for each in ((rows, inner), (inner, cols)))
+        text = jax.jit(jnp.matmul).lower(x, y).compile(compiler_options=options).as_text() or ""
+        cycles = sum(map(int, ESTIMATED.findall(text)))
+        print(f"{2 * rows * inner * cols / peak / cycles:.3f}", flush=True)
+
+
+def every_shape(check: bool) -> list[tuple[int, int, int]]:
+    return list(BETWEEN) if check else [(m, k, n) for k in SIZES for n in SIZES for m in SIZES]
+
+
+def found(name: str, limit_kib: int, which: str) -> list[str]:
+    """The shares of all shapes, by a process of its own: a process describes one kind of TPU."""
+    command = [sys.executable, __file__, which, name, str(limit_kib)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if re.fullmatch(r"\d+\.\d+", line)]
+
+
+def write_table() -> None:
+    lines = ["target,vmem_kib,inner,cols," + ",".join(f"share_{rows}" for rows in SIZES)]
+    for name, limits in TARGETS.items():
+        for limit_kib in limits:
+            each = iter(found(name, limit_kib, "nodes"))
+            for inner in SIZES:
+                for cols in SIZES:
+                    values = ",".join(next(each) for _ in SIZES)
+                    lines.append(f"{name.partition(':')[0]},{limit_kib},{inner},{cols},{values}")
+            print(*lines[-(len(SIZES) ** 2) :], sep="\n", flush=True)
+    header = HEADER.format(compiler=f"libtpu {version('libtpu')}")
+    write_atomically(Path(data_folder("profiles")) / f"{COMPILED}.csv", header + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case []:
+            write_table()
+        case [which, name, limit]:
+            shares(name, int(limit), every_shape(which == "check"))
