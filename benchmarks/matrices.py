@@ -1,7 +1,7 @@
 """Products of matrices on TPUs, by the cycles that their compilers estimate.
 
     python benchmarks/matrices.py          # writes profiles/compiled/matrices.csv; needs jax[tpu], no TPU; 40 minutes
-    python benchmarks/matrices.py check    # prints shapes between the nodes of the table, as a Markdown table
+    python benchmarks/matrices.py errors   # compares shapes between the nodes of the table; rows of a Markdown table
 
 A product of rows x inner and inner x cols in bfloat16 is compiled alone, for one device. A value is the share of the
 peak rate that it reaches: its FLOPs at the peak rate, in cycles of the profile's clock, over the estimated cycles. The
@@ -9,30 +9,32 @@ memory of a core that a product may use (`xla_tpu_scoped_vmem_limit_kib`) decide
 compiler's default, and the limit that published recipes of training set.
 """
 
+import itertools
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from stripectl.compile.toolchain import TOOLCHAINS, topology_arguments
-from stripectl.costs.matrices import COMPILED
+from stripectl.costs.matrices import COMPILED, compiled
 from stripectl.hardware.target import parse_target
 from stripectl.results.environment import version
 from stripectl.util.files import data_folder
 from stripectl.util.output import write_atomically
 
 SIZES = (256, 1024, 4096, 16384)
-# A target, and the limits in KiB: the default of its compiler and, where another limit changes its products, that of
-# recipes for training (v5p: AI-Hypercomputer/tpu-recipes c8cfe2f; v6e: MaxText, benchmarks/xla_flags_library.py).
-TARGETS = {
-    "v3:2x2": (16384,),
-    "v4:2x2x1": (16384,),
-    "v5e:2x2": (16384, 65536),
-    "v5p:2x2x1": (16384, 65472),
-    "v6e:2x2": (32768, 98304),
-}
+# Targets with limits in KiB: the default of a compiler and, where another limit changes its products, that of recipes
+# for training (v5p: AI-Hypercomputer/tpu-recipes c8cfe2f; v6e: MaxText, benchmarks/xla_flags_library.py).
+LIMITS = (
+    ("v3:2x2", 16384),
+    ("v4:2x2x1", 16384),
+    ("v5e:2x2", 16384),
+    ("v5p:2x2x1", 16384),
+    ("v5p:2x2x1", 65472),
+    ("v6e:2x2", 32768),
+    ("v6e:2x2", 98304),
+)
 BETWEEN = (
     (24576, 4096, 14336),
     (24576, 14336, 4096),
@@ -85,21 +87,32 @@ def found(name: str, limit_kib: int, which: str) -> list[str]:
 
 def write_table() -> None:
     lines = ["target,vmem_kib,inner,cols," + ",".join(f"share_{rows}" for rows in SIZES)]
-    for name, limits in TARGETS.items():
-        for limit_kib in limits:
-            each = iter(found(name, limit_kib, "nodes"))
-            for inner in SIZES:
-                for cols in SIZES:
-                    values = ",".join(next(each) for _ in SIZES)
-                    lines.append(f"{name.partition(':')[0]},{limit_kib},{inner},{cols},{values}")
-            print(*lines[-(len(SIZES) ** 2) :], sep="\n", flush=True)
+    for name, limit_kib in LIMITS:
+        each = iter(found(name, limit_kib, "nodes"))
+        for inner, cols in itertools.product(SIZES, SIZES):
+            values = ",".join(next(each) for _ in SIZES)
+            lines.append(f"{name.partition(':')[0]},{limit_kib},{inner},{cols},{values}")
+        print(*lines[-(len(SIZES) ** 2) :], sep="\n", flush=True)
     header = HEADER.format(compiler=f"libtpu {version('libtpu')}")
-    write_atomically(Path(data_folder("profiles")) / f"{COMPILED}.csv", header + "\n".join(lines) + "\n")
+    write_atomically(data_folder("profiles") / f"{COMPILED}.csv", header + "\n".join(lines) + "\n")
+
+
+def print_errors() -> None:
+    """Print shapes between the nodes: the compiler's share, and the time by the table over the time by its cycles."""
+    for name, limit_kib in LIMITS:
+        for shape, share in zip(BETWEEN, found(name, limit_kib, "between"), strict=True):
+            near = compiled()[name.partition(":")[0], limit_kib].shares.at(*shape)
+            print(
+                f"| {name} | {limit_kib} | {'x'.join(map(str, shape))} | {share} | {float(share) / near:.2f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
             write_table()
+        case ["errors"]:
+            print_errors()
         case [which, name, limit]:
-            shares(name, int(limit), every_shape(which == "check"))
+            shares(name, int(limit), every_shape(which == "between"))

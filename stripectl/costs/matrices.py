@@ -84,7 +84,7 @@ class Shares:
 
     @staticmethod
     def _sides(axis: Sequence[float], at: float) -> list[tuple[int, float]]:
-        """The nodes of an axis beside a point, and their weights."""
+        """The nodes of an axis on both sides of a point, and their weights."""
         above = bisect_right(axis, at)
         if above in (0, len(axis)):
             return [(max(0, above - 1), 1.0)]
@@ -93,8 +93,8 @@ class Shares:
 
 
 class MatrixRate(NamedTuple):
-    """How fast a machine multiplies matrices of a dtype: its rate, of which a product reaches the median of the shares,
-    or all of it without shares; `source` says where they come from, and `own` whether they are the machine's."""
+    """How fast a machine multiplies matrices of a dtype: a product reaches the median of the shares of a rate, or the
+    whole rate without shares. `source` is their source, and `own` is false where other machines tell them."""
 
     flops_per_s: float
     shares: tuple[Shares, ...]
@@ -164,8 +164,8 @@ class Table(NamedTuple):
 
 
 def table_of(name: str, dtype: str, limit_bytes: float) -> Table | None:
-    """The table of a machine under a limit of a core's memory, where its compiler's cycles depend on the limit: that of
-    the largest limit that is not larger, or of the smallest."""
+    """The table of a machine under a limit of a core's memory. Of several tables of a compiler it is the table with the
+    largest limit that is not larger, or with the smallest limit."""
     if own := measured().get((name, dtype)) or published().get((name, dtype)):
         return own
     limits = sorted(limit for of, limit in compiled() if of == name) if dtype == USUAL else []

@@ -99,8 +99,8 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
 
 
 def products_of(shard: tuple[float, float], rows: float, forward: int, times: float) -> list[MatrixProduct]:
-    """The products of a matrix with so many rows: `forward` times the result, and the gradients of the rows and of the
-    matrix."""
+    """The products of a matrix with a number of rows: `forward` times the result, and the gradients of the rows and of
+    the matrix."""
     inner, cols = shard
     return [
         MatrixProduct(rows, inner, cols, times * forward),
