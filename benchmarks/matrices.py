@@ -1,6 +1,6 @@
 """Products of matrices on TPUs, by the cycles that their compilers estimate.
 
-    python benchmarks/matrices.py          # writes profiles/compiled/matrices.csv; needs jax[tpu], no TPU; 40 minutes
+    python benchmarks/matrices.py          # writes profiles/compiled/matrices.csv; needs jax[tpu], no TPU; an hour
     python benchmarks/matrices.py errors   # compares shapes between the nodes of the table; rows of a Markdown table
 
 A product of rows x inner and inner x cols in bfloat16 is compiled alone, for one device. A value is the share of the
@@ -14,7 +14,8 @@ import os
 import re
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from stripectl.compile.toolchain import TOOLCHAINS, topology_arguments
 from stripectl.costs.matrices import COMPILED, compiled
@@ -24,17 +25,27 @@ from stripectl.util.files import data_folder
 from stripectl.util.output import write_atomically
 
 SIZES = (256, 1024, 4096, 16384)
-# Targets with limits in KiB: the default of a compiler and, where another limit changes its products, that of recipes
-# for training (v5p: AI-Hypercomputer/tpu-recipes c8cfe2f; v6e: MaxText, benchmarks/xla_flags_library.py).
-LIMITS = (
-    ("v3:2x2", 16384),
-    ("v4:2x2x1", 16384),
-    ("v5e:2x2", 16384),
-    ("v5p:2x2x1", 16384),
-    ("v5p:2x2x1", 65472),
-    ("v6e:2x2", 32768),
-    ("v6e:2x2", 98304),
-)
+
+
+class Grid(NamedTuple):
+    """Products for a target under a limit of a core's memory; where products with the largest inner size take the
+    compiler minutes, the share of 4096 stands for larger sizes."""
+
+    target: str
+    limit_kib: int
+    inner: tuple[int, ...] = SIZES[:-1]
+
+    @property
+    def shapes(self) -> list[tuple[int, int, int]]:
+        return [(rows, inner, cols) for inner in self.inner for cols in SIZES for rows in SIZES]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.target.partition(":")[0], self.limit_kib
+
+
+# The default of a compiler, and the limit that MaxText sets for training on v6e (benchmarks/xla_flags_library.py).
+GRIDS = Grid("v5p:2x2x1", 16384), Grid("v6e:2x2", 32768, SIZES), Grid("v6e:2x2", 98304)
 BETWEEN = (
     (24576, 4096, 14336),
     (24576, 14336, 4096),
@@ -54,7 +65,7 @@ HEADER = """\
 """
 
 
-def shares(name: str, limit_kib: int, shapes: Any) -> None:
+def print_shares(grid: Grid, shapes: Iterable[tuple[int, int, int]]) -> None:
     """Print the share of the peak that each shape reaches."""
     os.environ.update(TOOLCHAINS["tpu"].environment)
     import jax
@@ -62,11 +73,11 @@ def shares(name: str, limit_kib: int, shapes: Any) -> None:
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
 
-    target = parse_target(name)
+    target = parse_target(grid.target)
     hardware = target.hardware
     device = SingleDeviceSharding(topologies.get_topology_desc(**topology_arguments(target)).devices[0])
     peak = hardware.figures["matmul_flops_per_s_bfloat16"] / hardware.figures["clock_hz"]  # FLOPs per cycle
-    options = {"xla_tpu_scoped_vmem_limit_kib": str(limit_kib)}
+    options = {"xla_tpu_scoped_vmem_limit_kib": str(grid.limit_kib)}
     for rows, inner, cols in shapes:
         x, y = (jax.ShapeDtypeStruct(each, jnp.bfloat16, sharding=device) for each in ((rows, inner), (inner, cols)))
         text = jax.jit(jnp.matmul).lower(x, y).compile(compiler_options=options).as_text() or ""
@@ -74,36 +85,31 @@ def shares(name: str, limit_kib: int, shapes: Any) -> None:
         print(f"{2 * rows * inner * cols / peak / cycles:.3f}", flush=True)
 
 
-def every_shape(check: bool) -> list[tuple[int, int, int]]:
-    return list(BETWEEN) if check else [(m, k, n) for k in SIZES for n in SIZES for m in SIZES]
-
-
-def found(name: str, limit_kib: int, which: str) -> list[str]:
-    """The shares of all shapes, by a process of its own: a process describes one kind of TPU."""
-    command = [sys.executable, __file__, which, name, str(limit_kib)]
+def found(grid: Grid, which: str) -> list[str]:
+    """The shares of shapes, by a process of its own: a process describes one kind of TPU."""
+    command = [sys.executable, __file__, which, str(GRIDS.index(grid))]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     return [line for line in done.stdout.splitlines() if re.fullmatch(r"\d+\.\d+", line)]
 
 
 def write_table() -> None:
     lines = ["target,vmem_kib,inner,cols," + ",".join(f"share_{rows}" for rows in SIZES)]
-    for name, limit_kib in LIMITS:
-        each = iter(found(name, limit_kib, "nodes"))
-        for inner, cols in itertools.product(SIZES, SIZES):
-            values = ",".join(next(each) for _ in SIZES)
-            lines.append(f"{name.partition(':')[0]},{limit_kib},{inner},{cols},{values}")
-        print(*lines[-(len(SIZES) ** 2) :], sep="\n", flush=True)
+    for grid in GRIDS:
+        each = iter(found(grid, "nodes"))
+        for sizes in itertools.product(grid.inner, SIZES):
+            lines.append(",".join(map(str, (*grid.key, *sizes, *(next(each) for _ in SIZES)))))
+            print(lines[-1], flush=True)
     header = HEADER.format(compiler=f"libtpu {version('libtpu')}")
     write_atomically(data_folder("profiles") / f"{COMPILED}.csv", header + "\n".join(lines) + "\n")
 
 
 def print_errors() -> None:
     """Print shapes between the nodes: the compiler's share, and the time by the table over the time by its cycles."""
-    for name, limit_kib in LIMITS:
-        for shape, share in zip(BETWEEN, found(name, limit_kib, "between"), strict=True):
-            near = compiled()[name.partition(":")[0], limit_kib].shares.at(*shape)
+    for grid in GRIDS:
+        for shape, share in zip(BETWEEN, found(grid, "between"), strict=True):
+            ratio = float(share) / compiled()[grid.key].shares.at(*shape)
             print(
-                f"| {name} | {limit_kib} | {'x'.join(map(str, shape))} | {share} | {float(share) / near:.2f} |",
+                f"| {' | '.join(map(str, grid.key))} | {'x'.join(map(str, shape))} | {share} | {ratio:.2f} |",
                 flush=True,
             )
 
@@ -114,5 +120,5 @@ if __name__ == "__main__":
             write_table()
         case ["errors"]:
             print_errors()
-        case [which, name, limit]:
-            shares(name, int(limit), every_shape(which == "between"))
+        case [which, at]:
+            print_shares(GRIDS[int(at)], BETWEEN if which == "between" else GRIDS[int(at)].shapes)

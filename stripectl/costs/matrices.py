@@ -10,7 +10,8 @@ units, and fewer rows than a unit has take as long as `unit` rows, in which it l
    published, at the square with as many FLOPs (`profiles/published`); cycles that the compiler of a TPU estimates,
    under the limit of a core's memory that the plan's flags or the compiler set (`profiles/compiled`);
 3. a rate of a large product that the profile states;
-4. the median of the shares that all machines of the kind with tables reach with this shape.
+4. the median of the shares that other machines of the kind reach with this shape: of machines with tables whose matrix
+   units are as wide.
 
 A dtype without a table has the shares of bfloat16. Attention does not depend on these rates, nor they on the rate that
 scales its cycles.
@@ -135,7 +136,7 @@ def matrix_rate(hardware: Hardware, dtype: str, flags: Mapping[str, str] | None 
     """How fast a machine multiplies matrices of a dtype under the flags of a plan; None where no rate is known."""
     peak, reached = f"matmul_flops_per_s_{dtype}", f"achievable_flops_per_s_{dtype}"
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
-    unit = UNITS.get(hardware.tables_of, UNIT_OF_KIND[hardware.kind])
+    unit = unit_of(hardware)
     limit = compiler_limit_bytes(hardware, flags or {}) or 0
     table = table_of(hardware.tables_of, dtype, limit) or table_of(hardware.tables_of, USUAL, limit)
 
@@ -150,10 +151,15 @@ def matrix_rate(hardware: Hardware, dtype: str, flags: Mapping[str, str] | None 
         return rate(hardware.figures[peak], table.source, shares)
     if reached in hardware.figures:
         return rate(hardware.figures[reached], hardware.sources[reached])
-    if peak in hardware.figures and (others := shares_of_kind(hardware.kind)):
-        source = f"the median of the shares that {hardware.kind.upper()}s with tables reach"
-        return rate(hardware.figures[peak], source, others, own=False)
+    if peak in hardware.figures and (others := tables_alike(hardware.kind, unit)):
+        source = f"the shares of {' and '.join(others)}"
+        return rate(hardware.figures[peak], source, [each.shares for each in others.values()], own=False)
     return None
+
+
+def unit_of(hardware: Hardware) -> int:
+    """The rows and columns of a matrix unit."""
+    return UNITS.get(hardware.tables_of, UNIT_OF_KIND[hardware.kind])
 
 
 class Table(NamedTuple):
@@ -176,11 +182,15 @@ def table_of(name: str, dtype: str, limit_bytes: float) -> Table | None:
 
 
 @cache
-def shares_of_kind(kind: str) -> tuple[Shares, ...]:
-    """The shares of every machine of a kind that has a table, under its own limit."""
+def tables_alike(kind: str, unit: int) -> dict[str, Table]:
+    """The tables of machines of a kind with matrix units of this size, under their own limits, by machine."""
     alike = [each for each in map(Hardware.load, hardware_names()) if each.kind == kind and not each.based_on]
-    tables = [table_of(each.name, USUAL, each.figure("vmem_limit_bytes") or 0) for each in alike]
-    return tuple(each.shares for each in tables if each)
+    found = {
+        each.name: table_of(each.name, USUAL, each.figure("vmem_limit_bytes") or 0)
+        for each in alike
+        if unit_of(each) == unit
+    }
+    return {name: table for name, table in found.items() if table}
 
 
 @cache

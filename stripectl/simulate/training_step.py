@@ -138,7 +138,7 @@ def with_step_sources(case: Measurement, beside: Mapping[str, float], hardware: 
     unknown = [f"of a step: {', '.join(without)} (no rate is known)"] * bool(without)
     if rate := matrix_rate(hardware, case.workload.dtype, case.flags):
         known = replace(known, sources={**(known.sources or {}), "matrices": rate.source})
-        unknown += ["how fast this machine multiplies matrices: nobody published it"] * (not rate.own)
+        unknown += [f"of a step: rates of matrices on this machine ({rate.source} hold)"] * (not rate.own)
     left_out = "; ".join(filter(None, [known.left_out, LEFT_OUT, *unknown]))
     return replace(case, cost_source=replace(known, left_out=left_out))
 

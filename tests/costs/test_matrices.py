@@ -57,8 +57,12 @@ def test_compiled_products_come_back_under_the_limit_of_a_cores_memory() -> None
     rows = table_rows(COMPILED)
     for row in rows[:: len(rows) // 20]:
         inner, cols, kib = int(row["inner"]), int(row["cols"]), int(row["vmem_kib"])
-        expected = at_peak(row["target"], 4096, inner, cols) / float(row["share_4096"])
-        assert seconds(row["target"], 4096, inner, cols, kib=kib) == pytest.approx(expected)
+        at_share = at_peak(row["target"], 4096, inner, cols) / float(row["share_4096"])
+        # The compiler may keep a small matrix in a core's memory, which the matrices of a step are not in.
+        moved = (
+            2 * (4096 * inner + inner * cols + 4096 * cols) / Hardware.load(row["target"]).figures["hbm_bytes_per_s"]
+        )
+        assert seconds(row["target"], 4096, inner, cols, kib=kib) == pytest.approx(max(at_share, moved))
     own = Hardware.load("v6e")
     assert own.figures["vmem_limit_bytes"] == 32 * 2**20
     usual, raised = (seconds("v6e", 24576, 4096, 14336, kib=kib) for kib in (None, 96 * 2**10))
@@ -111,7 +115,14 @@ def test_a_rate_that_scales_attention_does_not_change_matrices_with_a_table() ->
 def test_a_machine_without_a_table_takes_its_stated_rate_or_the_median_of_its_kind() -> None:
     machine, reached = Hardware.load("h20"), "achievable_flops_per_s_bfloat16"
     rate = matrix_rate(machine, "bfloat16")
-    assert rate and not rate.own and len(rate.shares) == 7
+    assert rate and not rate.own and len(rate.shares) == 7 and "h100" in rate.source
+    v4, tpu8 = (matrix_rate(Hardware.load(name), "bfloat16") for name in ("v4", "tpu8t"))
+    assert (
+        v4
+        and v4.source == "the shares of v5p"
+        and seconds("v4", 4096, 4096, 4096) == pytest.approx(seconds("v5p", 4096, 4096, 4096) * 4.59 / 2.75)
+    )
+    assert tpu8 and tpu8.source == "the shares of tpu7x and v6e"
     stated = replace(machine, figures={**machine.figures, reached: 1.3e14}, sources={**machine.sources, reached: "P"})
     found = matrix_rate(stated, "bfloat16")
     assert found and found.own and found.source == "P"
