@@ -45,7 +45,12 @@ class Grid(NamedTuple):
 
 
 # The default of a compiler, and the limit that MaxText sets for training on v6e (benchmarks/xla_flags_library.py).
-GRIDS = Grid("v5p:2x2x1", 16384), Grid("v6e:2x2", 32768, SIZES), Grid("v6e:2x2", 98304)
+GRIDS = (
+    Grid("v4:2x2x1", 16384),
+    Grid("v5p:2x2x1", 16384, SIZES),
+    Grid("v6e:2x2", 32768, SIZES),
+    Grid("v6e:2x2", 98304),
+)
 BETWEEN = (
     (24576, 4096, 14336),
     (24576, 14336, 4096),

@@ -113,13 +113,13 @@ class MatrixRate(NamedTuple):
 @lru_cache(2**16)
 def product_seconds(rate: MatrixRate, rows: float, inner: float, cols: float) -> float:
     """Seconds of one product."""
-    rows, inner, cols = max(rows, rate.unit), filled(inner, rate.unit), filled(cols, rate.unit)
+    rows, inner, cols = max(rows, rate.unit), in_whole_units(inner, rate.unit), in_whole_units(cols, rate.unit)
     share = statistics.median(each.at(rows, inner, cols) for each in rate.shares) if rate.shares else 1.0
     moved = rate.itemsize * (rows * inner + inner * cols + rows * cols)
     return max(2 * rows * inner * cols / (rate.flops_per_s * share), moved / rate.memory_bytes_per_s)
 
 
-def filled(size: float, unit: int) -> int:
+def in_whole_units(size: float, unit: int) -> int:
     """The size with which it fills whole units."""
     return math.ceil(size / unit) * unit
 
@@ -136,9 +136,9 @@ def matrix_rate(hardware: Hardware, dtype: str, flags: Mapping[str, str] | None 
     """How fast a machine multiplies matrices of a dtype under the flags of a plan; None where no rate is known."""
     peak, reached = f"matmul_flops_per_s_{dtype}", f"achievable_flops_per_s_{dtype}"
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
-    unit = unit_of(hardware)
+    unit = matrix_unit(hardware)
     limit = compiler_limit_bytes(hardware, flags or {}) or 0
-    table = table_of(hardware.tables_of, dtype, limit) or table_of(hardware.tables_of, USUAL, limit)
+    table = machine_shares(hardware.tables_of, dtype, limit) or machine_shares(hardware.tables_of, USUAL, limit)
 
     def rate(flops_per_s: float, source: str, shares: Sequence[Shares] = (), own: bool = True) -> MatrixRate:
         return MatrixRate(flops_per_s, tuple(shares), memory, DTYPE_BYTES[dtype], unit, source, own)
@@ -157,7 +157,7 @@ def matrix_rate(hardware: Hardware, dtype: str, flags: Mapping[str, str] | None 
     return None
 
 
-def unit_of(hardware: Hardware) -> int:
+def matrix_unit(hardware: Hardware) -> int:
     """The rows and columns of a matrix unit."""
     return UNITS.get(hardware.tables_of, UNIT_OF_KIND[hardware.kind])
 
@@ -169,7 +169,7 @@ class Table(NamedTuple):
     source: str
 
 
-def table_of(name: str, dtype: str, limit_bytes: float) -> Table | None:
+def machine_shares(name: str, dtype: str, limit_bytes: float) -> Table | None:
     """The table of a machine under a limit of a core's memory. Of several tables of a compiler it is the table with the
     largest limit that is not larger, or with the smallest limit."""
     if own := measured().get((name, dtype)) or published().get((name, dtype)):
@@ -186,9 +186,9 @@ def tables_alike(kind: str, unit: int) -> dict[str, Table]:
     """The tables of machines of a kind with matrix units of this size, under their own limits, by machine."""
     alike = [each for each in map(Hardware.load, hardware_names()) if each.kind == kind and not each.based_on]
     found = {
-        each.name: table_of(each.name, USUAL, each.figure("vmem_limit_bytes") or 0)
+        each.name: machine_shares(each.name, USUAL, each.figure("vmem_limit_bytes") or 0)
         for each in alike
-        if unit_of(each) == unit
+        if matrix_unit(each) == unit
     }
     return {name: table for name, table in found.items() if table}
 
