@@ -47,6 +47,7 @@ class Grid(NamedTuple):
 # The default of a compiler, and the limit that MaxText sets for training on v6e (benchmarks/xla_flags_library.py).
 GRIDS = (
     Grid("v4:2x2x1", 16384),
+    Grid("v5e:2x2", 16384),
     Grid("v5p:2x2x1", 16384, SIZES),
     Grid("v6e:2x2", 32768, SIZES),
     Grid("v6e:2x2", 98304),

@@ -152,7 +152,7 @@ def matrix_rate(hardware: Hardware, dtype: str, flags: Mapping[str, str] | None 
     if reached in hardware.figures:
         return rate(hardware.figures[reached], hardware.sources[reached])
     if peak in hardware.figures and (others := tables_alike(hardware.kind, unit)):
-        source = f"the shares of {' and '.join(others)}"
+        source = f"the shares of {', '.join(others)}"
         return rate(hardware.figures[peak], source, [each.shares for each in others.values()], own=False)
     return None
 
