@@ -83,7 +83,7 @@ def print_shares(grid: Grid, shapes: Iterable[tuple[int, int, int]]) -> None:
     hardware = target.hardware
     device = SingleDeviceSharding(topologies.get_topology_desc(**topology_arguments(target)).devices[0])
     peak = hardware.figures["matmul_flops_per_s_bfloat16"] / hardware.figures["clock_hz"]  # FLOPs per cycle
-    options = {"xla_tpu_scoped_vmem_limit_kib": str(grid.limit_kib)}
+    options: dict[str, str | bool] = {"xla_tpu_scoped_vmem_limit_kib": str(grid.limit_kib)}
     for rows, inner, cols in shapes:
         x, y = (jax.ShapeDtypeStruct(each, jnp.bfloat16, sharding=device) for each in ((rows, inner), (inner, cols)))
         text = jax.jit(jnp.matmul).lower(x, y).compile(compiler_options=options).as_text() or ""

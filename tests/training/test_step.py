@@ -18,6 +18,7 @@ from stripectl.core.model import Model
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.core_memory import VMEM_FLAG
 from stripectl.costs.cost_model import CostModel
 from stripectl.costs.matrices import matrix_seconds
 from stripectl.errors import BadInput
@@ -245,6 +246,17 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     own = [each.median_s for each in found.scaling if each.seq_len == workload.seq_len]
     assert own == [found.median_s]
     assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]
+
+
+def test_matrices_of_a_simulated_step_follow_the_limit_of_a_cores_memory() -> None:
+    target, plan = parse_target("v6e:2x2"), "ring/striped/xla@fsdp=4,tile=256,chunk=0"
+    workload = step(seq_len=2**14, batch=4, hidden=4096, feed_forward=14336)
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9)
+    usual = Measurement(workload=workload, plan=read_plan(plan), target=target.name, method="simulated")
+    raised = replace(usual, flags={VMEM_FLAG: "98304"})
+    parts = [explained_step(each, target.hardware, [machine]).step_parts or {} for each in (usual, raised)]
+    assert parts[1]["feed_forward"] < 0.8 * parts[0]["feed_forward"]
+    assert parts[1][ATTENTION] == parts[0][ATTENTION]
 
 
 def test_a_models_step_follows_from_few_layers() -> None:
