@@ -1,7 +1,7 @@
 """The sizes of a transformer."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
@@ -24,6 +24,21 @@ MAX_HEADS = 2**16  # each has its own decay
 def max_size(name: str) -> int:
     """The largest value of a size."""
     return MAX_HEADS if name in ("heads", "kv_heads", "key_heads") else MAX_SEQ_LEN
+
+
+class Matrix(NamedTuple):
+    """A matrix that multiplies tokens of `inner` elements to `cols` elements; `tensor` splits its inner dimension, its
+    columns, or neither."""
+
+    inner: int
+    cols: int
+    split: Literal["inner", "cols"] | None = None
+
+    def shard(self, tensor: int) -> tuple[float, float]:
+        """Its dimensions on one of `tensor` devices."""
+        return self.inner / (tensor if self.split == "inner" else 1), self.cols / (
+            tensor if self.split == "cols" else 1
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,19 +108,32 @@ class Model:
         return keys * self.head_dim + (self.heads + self.kv_heads) * self.value_dim
 
     @property
-    def gate_parameters(self) -> int:
-        """Parameters of the matrices that compute a recurrence's gates. A gate per key element is computed through a
-        bottleneck as large as a key."""
-        if not self.gated:
-            return 0
-        gate = {"none": 0, "scalar": self.hidden * self.heads}
-        gate |= {"vector": self.head_dim * (self.hidden + self.heads * self.head_dim)}
-        return gate[self.gated.gate] + self.gated.delta * self.hidden * self.heads
+    def projections(self) -> list[Matrix]:
+        """The matrices of a layer's attention, with the matrices that compute a recurrence's gates. A gate per key
+        element is computed through a bottleneck as large as a key."""
+        d, keys = self.hidden, self.query_heads if self.gated else self.kv_heads
+        found = [
+            Matrix(d, self.query_heads * self.head_dim, "cols"),
+            Matrix(d, keys * self.head_dim, "cols"),
+            Matrix(d, self.kv_heads * self.value_dim, "cols"),
+            Matrix(self.heads * self.value_dim, d, "inner"),
+        ]
+        if self.gated and self.gated.gate == "scalar":
+            found.append(Matrix(d, self.heads, "cols"))
+        if self.gated and self.gated.gate == "vector":
+            found += [Matrix(d, self.head_dim), Matrix(self.head_dim, self.heads * self.head_dim, "cols")]
+        return found + [Matrix(d, self.heads, "cols")] * bool(self.gated and self.gated.delta)
 
     @property
     def projection_parameters(self) -> int:
         """Parameters of the matrices of a layer's attention."""
-        return self.hidden * self.projected + self.gate_parameters
+        return sum(each.inner * each.cols for each in self.projections)
+
+    @property
+    def swiglu(self) -> list[Matrix]:
+        """The matrices of a layer's feed-forward; the backward pass does not need the result of the last."""
+        wide = Matrix(self.hidden, self.feed_forward, "cols")
+        return [wide, wide, Matrix(self.feed_forward, self.hidden, "inner")]
 
     @property
     def layer_parameters(self) -> int:

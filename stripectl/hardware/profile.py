@@ -21,6 +21,7 @@ from stripectl.hardware.profile_fields import ACHIEVABLE, FIELDS, LISTS, check_c
 from stripectl.util.files import load_profile, profile_names
 
 MAX_BASES = 8  # profiles of which each is based on the next
+MEASURED_ON = "measured on "  # how the source of a figure begins that stripectl measured on the machine itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,10 @@ class Hardware:
 
     def figure(self, name: str) -> float | None:
         return self.figures.get(name)
+
+    def is_measured(self, name: str) -> bool:
+        """Whether the figure was measured on the machine itself."""
+        return name in self.figures and self.sources.get(name, "").startswith(MEASURED_ON)
 
     def flops_per_s(self, dtype: str) -> float | None:
         """The peak matmul rate for inputs of this dtype."""

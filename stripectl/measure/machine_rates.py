@@ -12,7 +12,7 @@ import yaml
 
 from stripectl.core.workload import DTYPES
 from stripectl.errors import Missing
-from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.profile import MEASURED_ON, Hardware, hardware_names
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.util.output import write_output
@@ -49,7 +49,7 @@ def measure_rates(place: LocalTarget, timings: MachineTimings) -> dict[str, floa
 def save_profile(base: Hardware, measured: dict[str, float], path: Path) -> Hardware:
     """The machine with its measured figures in place of the published figures, based on the machine whose tables it
     takes."""
-    source = f"measured on {platform.node()} by stripectl topology --measure, {datetime.now(UTC):%Y-%m-%d}"
+    source = f"{MEASURED_ON}{platform.node()} by stripectl topology --measure, {datetime.now(UTC):%Y-%m-%d}"
     values, sources = {**base.figures, **measured}, {**base.sources, **dict.fromkeys(measured, source)}
     figures = {name: {"value": value, "source": sources[name]} for name, value in values.items()}
     based_on = base.tables_of if base.tables_of in hardware_names() else ""

@@ -6,7 +6,7 @@ from typing import Any
 from stripectl.core.layout import Tile
 from stripectl.core.workload import Workload
 from stripectl.costs.sources.timed_tiles import HOP_BYTES, BlockShape, CalibrationBlock, blocks_for, fit_hop
-from stripectl.hardware.profile import Hardware
+from stripectl.hardware.profile import MEASURED_ON, Hardware
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.local_workers import LocalWorkers
 from stripectl.results.records import record_json
@@ -46,7 +46,12 @@ class MachineTimings:
         if dtype not in self.rates:
             self.workers.say("time a matmul", 0, 1)
             self.rates[dtype] = min(self.workers.group(place.processes).ask("time_matmul", 300, dtype=dtype))
-        return replace(known, figures={**known.figures, f"achievable_flops_per_s_{dtype}": self.rates[dtype]})
+        name = f"achievable_flops_per_s_{dtype}"
+        figures, sources = (
+            {**known.figures, name: self.rates[dtype]},
+            {**known.sources, name: f"{MEASURED_ON}the devices here"},
+        )
+        return replace(known, figures=figures, sources=sources)
 
     def tile_times(
         self, place: LocalTarget, kernel: str, tile: Tile, workload: Workload, passes: str

@@ -25,6 +25,7 @@ from stripectl.core.linear_attention import recurrence_of
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.workload import STEP, Workload
+from stripectl.costs.matrices import TIMED_SIDE
 from stripectl.costs.sources.timed_tiles import BlockShape, CalibrationBlock
 from stripectl.errors import StripectlError
 from stripectl.execute.comm import JaxComm
@@ -38,8 +39,6 @@ from stripectl.profiling.folder import HLO
 from stripectl.results.records import read_record, record_json
 from stripectl.training.program import program_of
 from stripectl.util.json import JsonObject
-
-MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 
 
 @dataclass
@@ -287,6 +286,6 @@ class Session:
 
     def time_matmul(self, dtype: str) -> float:
         """FLOP/s of a large square matmul on one device of this process."""
-        size = MATMUL_SIZE[jax.devices()[0].platform]
+        size = TIMED_SIDE[jax.devices()[0].platform]
         a = jax.device_put(jnp.ones((size, size), dtype), jax.local_devices()[0])
         return 2 * size**3 / typical(jax.jit(jnp.matmul), a, a)

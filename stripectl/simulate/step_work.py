@@ -1,5 +1,5 @@
-"""A training step outside its attention, by arithmetic: the compute of each part, the optimizer's memory traffic, and
-the transfers of a device.
+"""A training step outside its attention, by arithmetic: the matrix products of each part, the optimizer's memory
+traffic, and the transfers of a device.
 
 Parameters are sharded as `core.parameters` says: a layer's are gathered for use, forward and backward, in the dtype of
 the step, and their float32 gradients are reduce-scattered. With ZeRO-1, gradients are reduce-scattered to the
@@ -18,12 +18,14 @@ from stripectl.core.layer_groups import segments
 from stripectl.core.layout_switch import switch_transfers, switches
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
+from stripectl.core.model import Matrix
 from stripectl.core.parameters import parameter_gather, wide_axes
 from stripectl.core.plan import Plan, schemes
 from stripectl.core.scopes import FEED_FORWARD, HEAD, OPTIMIZER, PROJECTIONS
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.costs.cost_model import CostModel
+from stripectl.costs.matrices import MatrixProduct, matrix_rate
 from stripectl.hardware.profile import Hardware
 from stripectl.layers.decoder import layer_parameters
 from stripectl.layers.embedding import embedding_parameters
@@ -33,6 +35,7 @@ STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
 ADAMW_TOUCHES = (
     8  # per element: the gradient is read twice (first for its norm), parameter and moments read and written
 )
+PARTS = PROJECTIONS, FEED_FORWARD, HEAD  # with products of matrices
 LEFT_OUT = "of a step: traffic of norms, rotations and residuals"
 
 
@@ -48,11 +51,16 @@ class StepTransfer(NamedTuple):
 
 
 class StepWork(NamedTuple):
-    """A device's work in a step: FLOPs of matrices by part, bytes that the optimizer moves, and collectives."""
+    """A device's work in a step: products of matrices by part, bytes that the optimizer moves, and collectives."""
 
-    flops: dict[str, float]
+    products: dict[str, list[MatrixProduct]]
     optimizer_bytes: float
     sent: list[StepTransfer]
+
+    @property
+    def flops(self) -> dict[str, float]:
+        """FLOPs of each part's products."""
+        return {name: math.fsum(each.flops for each in products) for name, products in self.products.items()}
 
 
 def recomputes_attention(plan: Plan) -> bool:
@@ -72,20 +80,24 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch / plan.product(BATCH_AXES)
-    chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
-    projections = sum(count * each.projection_parameters for count, each in sizes.kinds)
-    swiglu = 3 * sizes.hidden * sizes.feed_forward
-    # Per matrix: 2 FLOPs per element and token forward, 4 backward, and 2 for recomputation; of a SwiGLU's three
-    # matrices the result of the last is not needed again.
-    flops = {
-        PROJECTIONS: projections * (8 if narrow else 6),
-        FEED_FORWARD: sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
-        HEAD: sizes.head_parameters * (8 if chunked else 6),
-    }
+    chunk, narrow = plan.chunk_rows(rows), plan.remat in ("full", "attention")
+    chunks, chunked = rows / chunk, chunk < rows
+
+    def products(matrix: Matrix, forward: int, times: float, runs: float = 1) -> list[MatrixProduct]:
+        return products_of(matrix.shard(tensor), tokens / runs, forward, times * runs)
+
+    found: dict[str, list[MatrixProduct]] = {name: [] for name in PARTS}
+    for count, each in sizes.kinds:
+        for matrix in each.projections:
+            found[PROJECTIONS] += products(matrix, 1 + narrow, count)
+    *first, last = sizes.swiglu
+    for matrix, again in [*((each, chunked or narrow) for each in first), (last, False)]:
+        found[FEED_FORWARD] += products(matrix, 1 + again, sizes.layers, chunks)
+    found[HEAD] = products(Matrix(sizes.hidden, sizes.vocabulary, "cols"), 1 + chunked, 1, chunks)
     over = plan.product(plan.optimizer_axes)
     parameters = sizes.all_layer_parameters + 2 * sizes.head_parameters
     return StepWork(
-        {name: each * tokens / tensor for name, each in flops.items()},
+        found,
         ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
         [
             *_activations(workload, plan, tokens, narrow, chunked),
@@ -94,6 +106,17 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
             *_parameters(workload, plan),
         ],
     )
+
+
+def products_of(shard: tuple[float, float], rows: float, forward: int, times: float) -> list[MatrixProduct]:
+    """The products of a matrix with a number of rows: `forward` times the result, and the gradients of the rows and of
+    the matrix."""
+    inner, cols = shard
+    return [
+        MatrixProduct(rows, inner, cols, times * forward),
+        MatrixProduct(rows, cols, inner, times),
+        MatrixProduct(inner, rows, cols, times),
+    ]
 
 
 def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool, chunked: bool) -> list[StepTransfer]:
@@ -223,10 +246,11 @@ def hops_round(axes: Mapping[str, int], machine: CostModel) -> int:
     )
 
 
-def seconds_computed(step: StepWork, hardware: Hardware, dtype: str) -> dict[str, float]:
-    """Seconds of matrices at the achievable or else the peak rate, and of the optimizer at the memory's rate; a part
-    without a rate is omitted."""
-    rate = hardware.figure(f"achievable_flops_per_s_{dtype}") or hardware.flops_per_s(dtype)
-    memory = hardware.figure("hbm_bytes_per_s")
-    found = {name: flops / rate for name, flops in step.flops.items()} if rate else {}
+def seconds_computed(
+    step: StepWork, hardware: Hardware, dtype: str, flags: Mapping[str, str] | None = None
+) -> dict[str, float]:
+    """Seconds of matrices by their shapes, and of the optimizer at the memory's rate; a part without a rate is
+    omitted."""
+    rate, memory = matrix_rate(hardware, dtype, flags), hardware.figure("hbm_bytes_per_s")
+    found = {name: math.fsum(map(rate.seconds, each)) for name, each in step.products.items()} if rate else {}
     return found | ({OPTIMIZER: step.optimizer_bytes / memory} if memory else {})

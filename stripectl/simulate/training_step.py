@@ -1,8 +1,8 @@
 """The time of a training step from its parts: simulated attention, matrices, the optimizer, and communication.
 
 Parts follow one another. With a compiled program, the parts outside attention take the compiler's cycles, and their
-collectives are hidden where the schedule computes at the same time. Otherwise matrices run at the machine's rate, and
-collectives are exposed.
+collectives are hidden where the schedule computes at the same time. Otherwise matrices take the times of their shapes
+(`costs.matrices`), and collectives are exposed.
 """
 
 import math
@@ -19,6 +19,7 @@ from stripectl.core.plan import Plan
 from stripectl.core.scopes import ATTENTION, OPTIMIZER, SECTIONS
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
+from stripectl.costs.matrices import matrix_rate
 from stripectl.hardware.profile import Hardware
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostOrigin, CostSource
@@ -28,6 +29,7 @@ from stripectl.simulate.sensitivity import bottleneck_shares, scaling
 from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
 from stripectl.simulate.step_work import (
     LEFT_OUT,
+    PARTS,
     StepTransfer,
     recomputes_attention,
     repeats_moves,
@@ -67,14 +69,15 @@ def simulated_step(
 ) -> Measurement:
     """Add the simulated time and bytes of the step to a measurement; every collective outside attention is exposed.
     `attention` holds the times of a layer of each kind, where the plan is number `at` of those simulated together."""
-    step, parts = step_work(m.workload, m.plan), simulated_step_model(m.workload, m.plan, hardware, machines)
-    sent = step_sent_bytes(m.layers, step.sent, attention)
-    return with_missing_parts(replace(m, bytes=sent, median_s=parts.seconds(attention, at)), parts.beside, step.flops)
+    parts = simulated_step_model(m.workload, m.plan, hardware, machines, m.flags)
+    sent = step_sent_bytes(m.layers, (each for each, _ in parts.sent), attention)
+    timed = replace(m, bytes=sent, median_s=parts.seconds(attention, at))
+    return with_step_sources(timed, parts.beside, hardware)
 
 
 def explained_step(m: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
     """The simulated step with the times of its parts, its overlap, its limits and its scaling."""
-    parts = simulated_step_model(m.workload, m.plan, hardware, machines)
+    parts = simulated_step_model(m.workload, m.plan, hardware, machines, m.flags)
     return with_step_time(m, parts, hardware.kind, "simulated")
 
 
@@ -120,22 +123,27 @@ def compiled_step(
     case: Measurement, hardware: Hardware, machines: Sequence[CostModel], program: CompiledProgram
 ) -> Measurement:
     """The case, with the sources of its machines and the time of its step from the compiler's facts about its program;
-    matrices without an estimate take the datasheet's time."""
+    matrices without an estimate take the times of
+    their shapes."""
     plan, workload = case.plan, case.workload
-    clock, step = hardware.figure("clock_hz"), step_work(workload, plan)
+    clock = hardware.figure("clock_hz")
     estimated = {name: cycles / clock for name, cycles in (program.beside or {}).items()} if clock else {}
-    beside = estimated or seconds_computed(step, hardware, workload.dtype)
+    beside = estimated or seconds_computed(step_work(workload, plan), hardware, workload.dtype, case.flags)
     parts = StepModel(workload, plan, machines, beside, sent_beside(program.collectives, plan))
     return with_step_time(
-        case if estimated else with_missing_parts(case, beside, step.flops), parts, hardware.kind, PREDICTED
+        case if estimated else with_step_sources(case, beside, hardware), parts, hardware.kind, PREDICTED
     )
 
 
-def with_missing_parts(case: Measurement, beside: Mapping[str, float], needed: Iterable[str]) -> Measurement:
-    """The case, with a note in its calibration of the parts that its time does not include."""
+def with_step_sources(case: Measurement, beside: Mapping[str, float], hardware: Hardware) -> Measurement:
+    """The case, with the source of the times of matrices, and notes in its calibration of the parts that its time does
+    not include and of matrices whose times other machines tell."""
     known = case.cost_source or CostSource(source=CostOrigin.NONE)
-    without = [name for name in (*needed, OPTIMIZER) if name not in beside]
+    without = [name for name in (*PARTS, OPTIMIZER) if name not in beside]
     unknown = [f"of a step: {', '.join(without)} (no rate is known)"] * bool(without)
+    if rate := matrix_rate(hardware, case.workload.dtype, case.flags):
+        known = replace(known, sources={**(known.sources or {}), "matrices": rate.source})
+        unknown += [f"of a step: rates of matrices on this machine ({rate.source} hold)"] * (not rate.own)
     left_out = "; ".join(filter(None, [known.left_out, LEFT_OUT, *unknown]))
     return replace(case, cost_source=replace(known, left_out=left_out))
 
@@ -220,11 +228,16 @@ class StepModel:
 
 
 def simulated_step_model(
-    workload: Workload, plan: Plan, hardware: Hardware, machines: Sequence[CostModel]
+    workload: Workload,
+    plan: Plan,
+    hardware: Hardware,
+    machines: Sequence[CostModel],
+    flags: Mapping[str, str] | None = None,
 ) -> StepModel:
-    """The parts of a step without a compiled program: every collective outside attention is exposed."""
+    """The parts of a step without a compiled program, under these flags: every collective outside attention is
+    exposed."""
     step = step_work(workload, plan)
-    beside = seconds_computed(step, hardware, workload.dtype)
+    beside = seconds_computed(step, hardware, workload.dtype, flags)
     return StepModel(workload, plan, machines, beside, [(each, False) for each in step.sent])
 
 

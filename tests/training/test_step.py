@@ -15,9 +15,12 @@ from stripectl.core.layout_switch import switch_transfers
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.costs.core_memory import VMEM_FLAG
 from stripectl.costs.cost_model import CostModel
+from stripectl.costs.matrices import matrix_seconds
 from stripectl.errors import BadInput
 from stripectl.execute import verification
+from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.local_target import LocalTarget
 from stripectl.results.case import Case
@@ -90,6 +93,22 @@ def scattered(opcode: str) -> str:
 
 def share(opcode: str) -> float:
     return 0.5 if opcode == "all-reduce" else 1.0
+
+
+def test_products_of_a_step_have_the_rows_of_a_chunk_and_the_dimensions_of_a_tensor_shard() -> None:
+    found = step_work(step(), parse_plan(PLAN)).products
+    assert found["projections"] == [  # query, key, value, output: forward twice, gradients of rows and of the matrix
+        each
+        for inner, cols in ((256, 128), (256, 64), (256, 64), (128, 256))
+        for each in ((2048, inner, cols, 4), (2048, cols, inner, 2), (inner, 2048, cols, 2))
+    ]
+    wide = [(512, 256, 256, 16), (512, 256, 256, 8), (256, 512, 256, 8)]
+    assert found["feed_forward"] == [*wide, *wide, (512, 256, 256, 8), *wide[1:]], "the result of the last once"
+    assert found["head"] == [(512, 256, 256, 8), (512, 256, 256, 4), (256, 512, 256, 4)]
+    gated = step(attention="linear", recurrence="gla", kv_heads=4)
+    narrow = step_work(gated, parse_plan("lasp2/contiguous/gated@tensor=2,chunk=0,remat=none")).products["projections"]
+    assert narrow[12] == (4096, 256, 64, 2), "the bottleneck of a gate is not split"
+    assert narrow[15] == (4096, 64, 128, 2)
 
 
 @needs
@@ -199,8 +218,12 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     assert found.step_parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))
     beside = sum(seconds_sent(each, plan, machine) for each in step_work(workload, plan).sent)
     assert found.step_parts[COMMUNICATION] == pytest.approx(hops + beside)
-    rate = hardware.flops_per_s("bfloat16") or 0
-    assert found.step_parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
+    own = matrix_seconds(hardware, 512, 256, 256, "bfloat16"), matrix_seconds(hardware, 256, 512, 256, "bfloat16")
+    assert found.step_parts["head"] == pytest.approx(4 * (3 * (own[0] or 0) + (own[1] or 0)))
+    source = timed.cost_source
+    assert source and (source.sources or {})["matrices"].startswith("profiles/compiled/matrices.csv")
+    other = simulated_step(case, Hardware.load("v3"), [machine], attention_times(case.layers, [machine])).cost_source
+    assert other and other.left_out and "rates of matrices on this machine (the shares of v4, v5e" in other.left_out
     assert found.bottleneck_shares and found.scaling
     # Parts of a step follow one another, and nothing hides.
     assert sum(found.bottleneck_shares.values()) == pytest.approx(0.5)
@@ -226,6 +249,17 @@ def test_a_step_that_keeps_attention_takes_its_moves_again() -> None:
         array = workload.seq_len // 4 * 4 * 64 * 2
         sent = 2 * 3 * array if "all_gather" in text else 4 * array // 2
         assert seconds["attention"] - seconds["none"] == pytest.approx(2 * sent / 1e9, rel=0.1)
+
+
+def test_matrices_of_a_simulated_step_follow_the_limit_of_a_cores_memory() -> None:
+    target, plan = parse_target("v6e:2x2"), "ring/striped/xla@fsdp=4,tile=256,chunk=0"
+    workload = step(seq_len=2**14, batch=4, hidden=4096, feed_forward=14336)
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9)
+    usual = Measurement(workload=workload, plan=read_plan(plan), target=target.name, method="simulated")
+    raised = replace(usual, flags={VMEM_FLAG: "98304"})
+    parts = [explained_step(each, target.hardware, [machine]).step_parts or {} for each in (usual, raised)]
+    assert parts[1]["feed_forward"] < 0.8 * parts[0]["feed_forward"]
+    assert parts[1][ATTENTION] == parts[0][ATTENTION]
 
 
 def test_a_models_step_follows_from_few_layers() -> None:
