@@ -10,7 +10,7 @@ matrices (norms, rotations, residuals) is not included.
 """
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -185,7 +185,7 @@ def _parameters(workload: Workload, plan: Plan) -> Iterator[StepTransfer]:
         (embedding_parameters(sizes), 1, 1),
         (head_parameters(sizes), 1, 1),
     ):
-        total: Counter[tuple[str, tuple[str, ...], int]] = Counter()
+        total = defaultdict[tuple[str, tuple[str, ...], int], float](float)
         for each in table.values():
             how = parameter_gather(each, plan)
             share = _share(plan, how.updated) * how.elements

@@ -1,6 +1,6 @@
 """The loss of a decoder over a mesh, with its gradients.
 
-Both are computed inside one shard_map: outside of it, JAX would sum the gradients of all devices that have a copy of a
+Both are computed inside one shard_map: outside, JAX would sum the gradients of all devices that have a copy of a
 parameter. Optimizers work outside, on whole arrays with their shardings: inside, a norm of all gradients would be the
 norm of a shard.
 """

@@ -94,8 +94,8 @@ class ParameterSharding:
 @dataclass(frozen=True)
 class GatheredWeights(Mapping[str, jax.Array]):
     """Whole parameters, float32 with values of the dtype of the step. Each is gathered where the program reads it, so
-    that its gradient is scattered where the backward pass has computed it, beside what follows. Gradients are summed in
-    float32: on each device first, also through a loop over chunks, then over all devices, once."""
+    that its gradient is scattered as soon as the backward pass has computed it. Gradients are summed in float32: first
+    on each device, also through a loop over chunks, then over all devices, once."""
 
     place: ParameterSharding
     table: Mapping[str, Parameter]

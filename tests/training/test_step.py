@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -86,29 +86,12 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     assert again == [True, True, True, False]  # its output is not named
 
 
-def scattered(opcode: str) -> str:
-    """The opcode, where a sum counts as the reduce-scatter that is its first half."""
-    return "reduce-scatter" if opcode == "all-reduce" else opcode
+Bytes = defaultdict[tuple[str, tuple[str, ...]], float]
 
 
-def share(opcode: str) -> float:
-    return 0.5 if opcode == "all-reduce" else 1.0
-
-
-def test_products_of_a_step_have_the_rows_of_a_chunk_and_the_dimensions_of_a_tensor_shard() -> None:
-    found = step_work(step(), parse_plan(PLAN)).products
-    assert found["projections"] == [  # query, key, value, output: forward twice, gradients of rows and of the matrix
-        each
-        for inner, cols in ((256, 128), (256, 64), (256, 64), (128, 256))
-        for each in ((2048, inner, cols, 4), (2048, cols, inner, 2), (inner, 2048, cols, 2))
-    ]
-    wide = [(512, 256, 256, 16), (512, 256, 256, 8), (256, 512, 256, 8)]
-    assert found["feed_forward"] == [*wide, *wide, (512, 256, 256, 8), *wide[1:]], "the result of the last once"
-    assert found["head"] == [(512, 256, 256, 8), (512, 256, 256, 4), (256, 512, 256, 4)]
-    gated = step(attention="linear", recurrence="gla", kv_heads=4)
-    narrow = step_work(gated, parse_plan("lasp2/contiguous/gated@tensor=2,chunk=0,remat=none")).products["projections"]
-    assert narrow[12] == (4096, 256, 64, 2), "the bottleneck of a gate is not split"
-    assert narrow[15] == (4096, 64, 128, 2)
+def first_half(opcode: str) -> tuple[str, float]:
+    """(opcode, share of its bytes), where a sum counts as the reduce-scatter that is its first half."""
+    return ("reduce-scatter", 0.5) if opcode == "all-reduce" else (opcode, 1.0)
 
 
 @needs
@@ -123,15 +106,15 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     with CompilerPool(quiet, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
-    got, wanted = Counter[tuple[str, tuple[str, ...]]](), Counter[tuple[str, tuple[str, ...]]]()
+    got, wanted = Bytes(float), Bytes(float)
     for each in found.compiled_program.collectives:
         if each.section != ATTENTION:
             assert each.axis
-            got[scattered(each.opcode), tuple(each.axis.split("+"))] += (
-                each.sent_bytes * each.times * share(each.opcode)
-            )
+            opcode, part = first_half(each.opcode)
+            got[opcode, tuple(each.axis.split("+"))] += part * each.sent_bytes * each.times
     for (opcode, axes), nbytes in sent(workload, plan).items():
-        wanted[scattered(opcode), axes] += nbytes * share(opcode)
+        opcode, part = first_half(opcode)
+        wanted[opcode, axes] += part * nbytes
     assert wanted == pytest.approx({key: got[key] for key in wanted}, rel=0.02)
     assert sum(got.values()) == pytest.approx(sum(wanted.values()), rel=0.02)
     assert set(found.step_parts) >= {ATTENTION, "projections", "feed_forward", "head", "optimizer", COMMUNICATION}
