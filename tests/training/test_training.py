@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from stripectl.core.layer_groups import layer_groups, segments
@@ -35,6 +36,7 @@ from tests.support.training import (
     PARAMETERS,
     RECURRENT_GRADIENTS,
     RECURRENT_PARAMETERS,
+    arrays,
     errors,
     tokens,
     trained,
@@ -510,3 +512,19 @@ def test_a_batch_of_another_shape_is_refused() -> None:
     placed = run.place(tokens()[0])
     assert list(np.asarray(placed.positions_T)[:3]) == [0, 2, 4]
     assert np.array_equal(np.asarray(placed.targets_BT)[:, :31], np.asarray(placed.tokens_BT)[:, 32:63])
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("optimizer", [optax.lamb(1e-2), optax.sgd(0.5)], ids=["lamb", "sgd"])
+def test_optimizers_that_measure_norms_are_the_single_devices(optimizer: optax.GradientTransformation) -> None:
+    """Lamb scales each step by the norm of a whole parameter, and the clip by the norm of all gradients: inside a
+    shard_map both would be the norms of shards."""
+    clipped, found = optax.chain(optax.clip_by_global_norm(0.1), optimizer), []
+    for plan in ("ring/striped@ring=2,tensor=2,chunk=4", ONE):
+        run = make_training(MODEL, plan, seq_len=LENGTH, batch=BATCH, dtype="float32", optimizer=clipped)
+        state, step = run.init(seed=0), run.compile(FAST)
+        before = arrays(state.parameters)
+        for batch in tokens():
+            state, _ = step(state, run.place(batch))
+        found.append(arrays(state.parameters))
+    assert max(errors(*found)) < 1e-5 < 1e-3 < max(errors(found[1], before))
