@@ -38,6 +38,11 @@ class AttentionLayer(NamedTuple):
 
 def attention_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer's attention, by name."""
+    return projection_parameters(sizes) | gate_parameters(sizes) | convolution_parameters(sizes)
+
+
+def projection_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The norm of a layer's attention, and its projections."""
     d, keys = sizes.hidden, sizes.query_heads if sizes.gated else sizes.kv_heads
     return {
         "attention_norm": scale_of(d),
@@ -45,8 +50,6 @@ def attention_parameters(sizes: Model) -> dict[str, Parameter]:
         "key": Parameter((d, keys, sizes.head_dim), ("hidden", "tensor", None)),
         "value": Parameter((d, sizes.kv_heads, sizes.value_dim), ("hidden", "tensor", None)),
         "output": Parameter((sizes.heads, sizes.value_dim, d), ("tensor", None, "hidden"), last_deviation(sizes)),
-        **gate_parameters(sizes),
-        **convolution_parameters(sizes),
     }
 
 

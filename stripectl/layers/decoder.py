@@ -2,15 +2,16 @@
 
 from stripectl.core.model import Model
 from stripectl.core.parameters import Parameter
-from stripectl.layers.attention import attention_parameters
+from stripectl.layers.attention import convolution_parameters, gate_parameters, projection_parameters
 from stripectl.layers.swiglu import swiglu_parameters
 
 ALIKE = "every"  # the name of the only stack of layers
 
 
 def layer_parameters(sizes: Model) -> dict[str, Parameter]:
-    """The parameters of a layer, by name."""
-    return attention_parameters(sizes) | swiglu_parameters(sizes)
+    """The parameters of a layer, by name, in the order in which their initial values are drawn."""
+    matrices = projection_parameters(sizes) | swiglu_parameters(sizes)
+    return matrices | gate_parameters(sizes) | convolution_parameters(sizes)
 
 
 def layer_stacks(model: Model) -> dict[str, tuple[int, dict[str, Parameter]]]:

@@ -109,3 +109,8 @@ def latest(arrays: Sequence[TimedArray]) -> np.ndarray:
 def leaves(tree: Any) -> list[TimedArray]:
     """The arrays in nested tuples, in order."""
     return [tree] if isinstance(tree, TimedArray) else [leaf for branch in tree for leaf in leaves(branch)]
+
+
+def memory_bytes(arrays: Sequence[TimedArray]) -> int:
+    """The bytes of the memory of arrays, of which several may share one allocation."""
+    return sum(each.nbytes for each in {array.memory for array in arrays if array.memory})

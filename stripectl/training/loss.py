@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec
 from stripectl.core.mesh import BATCH_AXES, SEQUENCE_AXES
 from stripectl.core.parameters import wide_axes
 from stripectl.execute.derivatives import with_backward
+from stripectl.execute.parameters import sum_over
 from stripectl.training.decoder import Decoder
 from stripectl.training.sharding import StoredWeights
 
@@ -95,8 +96,7 @@ class ShardedLoss:
 
     def summed(self, part: jax.Array) -> jax.Array:
         """The sum over the devices that have different targets."""
-        axes = wide_axes(self.decoder.plan, (*BATCH_AXES, *SEQUENCE_AXES))
-        return lax.psum(part, axes) if axes else part
+        return sum_over(part, wide_axes(self.decoder.plan, (*BATCH_AXES, *SEQUENCE_AXES)))
 
 
 def specs_of(shardings: nnx.State) -> Any:

@@ -15,13 +15,12 @@ from stripectl.core.parameters import (
     USED,
     Dims,
     Parameter,
-    ParameterGather,
     parameter_gather,
     wide_axes,
 )
 from stripectl.core.plan import Plan
 from stripectl.execute.attention import ATTENTION
-from stripectl.execute.derivatives import with_backward
+from stripectl.execute.parameters import gathered_parameter
 
 # No policy keeps these: they repeat the input in another place or form, and would keep gathered parameters.
 MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "transpose")
@@ -111,30 +110,6 @@ class GatheredWeights(Mapping[str, jax.Array]):
 
     def __len__(self) -> int:
         return len(self.table)
-
-
-def _gathered(how: ParameterGather, dtype: str, stored: jax.Array, updated: jax.Array) -> jax.Array:
-    """A stored parameter gathered where it is used, in the dtype of the step; `updated` only takes its gradient."""
-    del updated
-    narrow = stored.astype(dtype)
-    if how.stored:
-        narrow = lax.all_gather(narrow, how.stored, axis=how.dimension, tiled=True)
-    return narrow.astype(stored.dtype)
-
-
-def _save(how: ParameterGather, dtype: str, stored: jax.Array, updated: jax.Array) -> tuple[jax.Array, None]:
-    return _gathered(how, dtype, stored, updated), None
-
-
-def _scatter(how: ParameterGather, dtype: str, _: None, gradient: jax.Array) -> tuple[None, jax.Array]:
-    del dtype
-    if how.updated:
-        gradient = lax.psum_scatter(gradient, how.updated, scatter_dimension=how.dimension, tiled=True)
-    return None, lax.psum(gradient, how.summed) if how.summed else gradient
-
-
-# JAX's transpose of the gather would scatter the gradient in the dtype of the step.
-gathered_parameter = with_backward(_gathered, _save, _scatter, nondiff_argnums=(0, 1))
 
 
 def shardings(lies: Callable[[Dims], NamedSharding], state: nnx.State, stacked: str) -> nnx.State:
