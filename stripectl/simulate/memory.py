@@ -111,6 +111,6 @@ def leaves(tree: Any) -> list[TimedArray]:
     return [tree] if isinstance(tree, TimedArray) else [leaf for branch in tree for leaf in leaves(branch)]
 
 
-def memory_bytes(arrays: Sequence[TimedArray]) -> int:
-    """The bytes of the memory of arrays, of which several may share one allocation."""
-    return sum(each.nbytes for each in {array.memory for array in arrays if array.memory})
+def bytes_held(arrays: Sequence[TimedArray]) -> int:
+    """The bytes of arrays that have memory, of which several may share one allocation."""
+    return sum({array.memory: array.nbytes for array in arrays if array.memory}.values())

@@ -25,7 +25,7 @@ from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAt
 from stripectl.simulate.clocks import Gradients
 from stripectl.simulate.comm import SimulatedComm
 from stripectl.simulate.gated_attend import SimulatedGatedAttend
-from stripectl.simulate.memory import TimedArray, latest, leaves, memory_bytes
+from stripectl.simulate.memory import TimedArray, bytes_held, latest, leaves
 from stripectl.simulate.one_call import SimulatedOneCall
 from stripectl.util.plug_in_errors import wrong_result
 
@@ -219,7 +219,7 @@ def _run(workload: Workload, plans: Sequence[Plan], machine: CostModel, layer: b
     if scheme.backward is None:  # the tape holds arrays
         held_bytes = clocks.ledger.in_use - (given.nbytes if given else 0)
     else:
-        held_bytes = memory_bytes(leaves((at_rest, (q, kv or ()), out, result)))
+        held_bytes = bytes_held(leaves((at_rest, (q, kv or ()), out, result)))
     if both:
         assert given
         leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
