@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -14,11 +15,14 @@ from benchmarks.check_gpu.program_work import Work, work_of
 from benchmarks.check_gpu.step_profile import middle_step
 from benchmarks.check_gpu.step_split import split_step
 from benchmarks.check_gpu.step_table import least_s, operation_row, table
+from stripectl.analysis.accuracy.steps import step_workload
+from stripectl.core.plan import parse_plan
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import parse_module
 from stripectl.profiling.capture import capture
 from stripectl.profiling.events import Device, Events, Execution, Origin
 from stripectl.profiling.folder import HLO
+from stripectl.simulate.step_work import step_work
 from tests.support.compilers import needs_gpu
 
 TURNS, SIDE = 5, 64
@@ -162,7 +166,12 @@ def test_the_matrices_of_a_step_that_is_compiled_for_an_h200_are_those_that_are_
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
-    predicted = {line[0]: float(line[1]) for line in lines if line[0] in ("projections", "feed_forward", "head")}
     products = [float(line[1]) for line in lines if line[0] == "matrices"]
-    assert predicted == {"projections": 1.11, "feed_forward": 2.05, "head": 2.17}
-    assert products == [1.11, 2.05, 3.26] and lines[-1][:2] == ["step", "8.42"]
+    workload = replace(step_workload("1b", 2**12), layers=2)
+    peak = Hardware.load("h200").flops_per_s(workload.dtype)
+    assert peak
+    flops = step_work(workload, parse_plan("ring/contiguous/cudnn@ring=1")).flops
+    peak_ms = {part: round(1e3 * each / peak, 2) for part, each in flops.items()}
+    assert peak_ms == {"projections": 1.11, "feed_forward": 2.05, "head": 2.17} and products == [1.11, 2.05, 3.26]
+    predicted = {line[0]: float(line[1]) for line in lines if line[0] in peak_ms}
+    assert all(predicted[part] > least for part, least in peak_ms.items())
