@@ -161,7 +161,8 @@ def test_the_table_has_a_line_for_each_part_and_kind_and_says_what_the_predictio
 @needs_gpu
 @pytest.mark.usefixtures("users_compiler")
 def test_the_matrices_of_a_step_that_is_compiled_for_an_h200_are_those_that_are_predicted() -> None:
-    """Except of the head, half of whose products multiply float32, at half the rate."""
+    """By their FLOPs at the peak rate, except of the head, half of whose products multiply float32, at half the rate.
+    Predicted times follow the shares of the peak rate that NVIDIA measured."""
     command = [sys.executable, "-m", "benchmarks.check_gpu.arithmetic"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
@@ -174,4 +175,4 @@ def test_the_matrices_of_a_step_that_is_compiled_for_an_h200_are_those_that_are_
     peak_ms = {part: round(1e3 * each / peak, 2) for part, each in flops.items()}
     assert peak_ms == {"projections": 1.11, "feed_forward": 2.05, "head": 2.17} and products == [1.11, 2.05, 3.26]
     predicted = {line[0]: float(line[1]) for line in lines if line[0] in peak_ms}
-    assert all(predicted[part] > least for part, least in peak_ms.items())
+    assert predicted == {"projections": 1.5, "feed_forward": 2.91, "head": 2.93} and lines[-1][:2] == ["step", "10.4"]
