@@ -13,8 +13,9 @@ from stripectl.costs.cost_model import COUNTING
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import StepTransfer, step_work
+from stripectl.simulate.step_program import run_step
 from stripectl.simulate.training_step import sent_in_step, transfer_of
+from stripectl.simulate.transfers import StepTransfer
 
 Traffic = Mapping[tuple[str, str], float]  # bytes by (axis, opcode)
 
@@ -32,7 +33,7 @@ def traffic(m: Measurement) -> Traffic:
     if told:
         return _shared_out(transfer_of(each, plan) for each in told)
     if work.passes == STEP:
-        return _shared_out(sent_in_step(m.layers, step_work(work, plan).sent))
+        return _shared_out(sent_in_step(m.layers, run_step(work, plan).sent))
     return dict(simulate(work, plan, COUNTING).along)
 
 

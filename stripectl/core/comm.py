@@ -12,14 +12,9 @@ Tree = TypeVar("Tree")  # a pytree of arrays
 HEADS, ROWS, ELEMENTS = 1, 2, 3  # dimensions of (batch, heads, rows, head_dim)
 
 
-class Comm(Protocol):
-    """Collectives along a named axis of the mesh. They take and return pytrees. `what` names the content of a
-    transfer: profiles distinguish transfers by this name."""
-
-    @property
-    def parts(self) -> int:
-        """The number of parts in which the plan gathers."""
-        ...
+class Shifts(Protocol):
+    """Shifts along a named axis of the mesh. They take and return pytrees. `what` names the content of a transfer:
+    profiles distinguish transfers by this name."""
 
     def size(self, axis: str) -> int: ...
 
@@ -30,6 +25,19 @@ class Comm(Protocol):
     ) -> Tree:
         """Send x to the device `by` places further round the ring and receive from the device as many places before.
         With `senders`, the other devices send nothing, and a device that receives nothing gets zeros."""
+        ...
+
+    def where(self, condition: Index, x: Tree, y: Tree) -> Tree:
+        """x on the devices for which the condition holds, y on the others."""
+        ...
+
+
+class Comm(Shifts, Protocol):
+    """Collectives along a named axis of the mesh, called like shifts."""
+
+    @property
+    def parts(self) -> int:
+        """The number of parts in which the plan gathers."""
         ...
 
     def all_gather(self, x: Tree, axis: str, what: str = "", join: int | None = None) -> Tree:
@@ -60,10 +68,6 @@ class Comm(Protocol):
     def keep(self, x: Any) -> None:
         """Keep x, which no loop has made, from the forward to the backward pass. The backward pass gets a tuple of all
         that was kept in place of kv, and then returns dkv in the dtype of kv."""
-        ...
-
-    def where(self, condition: Index, x: Tree, y: Tree) -> Tree:
-        """x on the devices for which the condition holds, y on the others."""
         ...
 
     def loop(self, first: int, last: int, body: Callable[[Index, Tree], Tree], state: Tree) -> Tree:

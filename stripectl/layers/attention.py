@@ -14,7 +14,7 @@ Letters: as in `core.ops`; k elements of a gate's bottleneck.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Shifts
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
 from stripectl.core.parameters import INITIAL, Parameter, scale_of
@@ -89,7 +89,7 @@ def convolution_parameters(sizes: Model) -> dict[str, Parameter]:
     }
 
 
-def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm: Comm) -> Array:
+def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm: Shifts) -> Array:
     """Hidden states after the layer's attention."""
     sizes = layer.sizes
     with ops.section(PROJECTIONS):

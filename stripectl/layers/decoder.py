@@ -1,9 +1,20 @@
 """The parts of a decoder like LLaMA (Touvron et al. 2023), and their parameters."""
 
+from collections.abc import Callable, Mapping
+
+from stripectl.core.comm import Array, Shifts
 from stripectl.core.model import Model
+from stripectl.core.ops import Ops, Weights
 from stripectl.core.parameters import Parameter
-from stripectl.layers.attention import convolution_parameters, gate_parameters, projection_parameters
-from stripectl.layers.swiglu import swiglu_parameters
+from stripectl.layers.attention import (
+    AttentionLayer,
+    attention,
+    attention_parameters,
+    convolution_parameters,
+    gate_parameters,
+    projection_parameters,
+)
+from stripectl.layers.swiglu import swiglu, swiglu_parameters
 
 ALIKE = "every"  # the name of the only stack of layers
 
@@ -21,3 +32,11 @@ def layer_stacks(model: Model) -> dict[str, tuple[int, dict[str, Parameter]]]:
     if apart and len(model.kinds) > 1:
         return {own.attention: (count, layer_parameters(own)) for count, own in model.kinds}
     return {ALIKE: (model.layers, layer_parameters(model))}
+
+
+def decoder_layer(
+    x: Array, gathered: Callable[[Mapping[str, Parameter]], Weights], layer: AttentionLayer, ops: Ops, comm: Shifts
+) -> Array:
+    """Hidden states after a layer; `gathered` gives the parameters of a table."""
+    x = attention(x, gathered(attention_parameters(layer.sizes)), layer, ops, comm)
+    return swiglu(x, gathered(swiglu_parameters(layer.sizes)), ops)

@@ -7,7 +7,7 @@ brings the halo of queries, keys and values together; the gradient of the halo t
 
 from collections.abc import Sequence
 
-from stripectl.core.comm import Array, Comm
+from stripectl.core.comm import Array, Shifts
 from stripectl.core.layout import layouts
 from stripectl.core.layout_switch import BASE
 from stripectl.core.mesh import SEQUENCE_AXES
@@ -16,7 +16,7 @@ from stripectl.core.plan import Plan
 
 
 def short_convolution(
-    arrays: Sequence[Array], weights: Sequence[Array], plan: Plan, ops: Ops, comm: Comm
+    arrays: Sequence[Array], weights: Sequence[Array], plan: Plan, ops: Ops, comm: Shifts
 ) -> Sequence[Array]:
     """Arrays (b, n, t, h) after their convolutions with weights (n, h, d_conv)."""
     count, halo = layouts[plan.layout].pieces if plan.shards > 1 else 1, weights[0].shape[-1] - 1
@@ -31,7 +31,7 @@ def short_convolution(
     return [ops.join_rows([run[at] for run in found]) for at in range(len(arrays))]
 
 
-def halos(ends: Sequence[Array], plan: Plan, ops: Ops, comm: Comm) -> list[Array]:
+def halos(ends: Sequence[Array], plan: Plan, ops: Ops, comm: Shifts) -> list[Array]:
     """The ends of the runs of tokens before each run of this shard; zeros before the first token."""
     axis = next((axis for axis in SEQUENCE_AXES if plan.size(axis) > 1), None)
     if axis is None:
@@ -40,7 +40,7 @@ def halos(ends: Sequence[Array], plan: Plan, ops: Ops, comm: Comm) -> list[Array
     return [halo_of(ends, axis, layout.runs_before(run, plan.size(axis)), comm) for run in range(len(ends))]
 
 
-def halo_of(ends: Sequence[Array], axis: str, before: Sequence[tuple[int, int] | None], comm: Comm) -> Array:
+def halo_of(ends: Sequence[Array], axis: str, before: Sequence[tuple[int, int] | None], comm: Shifts) -> Array:
     """The end of the run `before` a run, which each device has or gets from a neighbour, all from the same side."""
     ((by, run),) = {(me - source[0], source[1]) for me, source in enumerate(before) if source and source[0] != me}
     found = comm.shift(ends[run], axis, "halo", by, lambda i: (i, run) in before and before.index((i, run)) != i)

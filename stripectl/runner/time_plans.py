@@ -4,7 +4,7 @@ Plans that differ only in their tiles run together: the clocks have an axis of p
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
@@ -13,6 +13,7 @@ from stripectl.costs.core_memory import VMEM_FLAG
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.costs.determinism import DETERMINISM_FLAG, with_determinism
 from stripectl.errors import BadInput
+from stripectl.hardware.profile import Hardware
 from stripectl.measure.local_target import LocalTarget
 from stripectl.measure.machine_timings import MachineTimings
 from stripectl.measure.plan_costs import plan_costs
@@ -22,8 +23,9 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled, with_static_facts
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import GroupTimes, simulate_times
+from stripectl.simulate.step_clock import StepClock
 from stripectl.simulate.step_memory import AttentionMemory, layer_in_memory, step_memory
-from stripectl.simulate.training_step import attention_cost_source, explained_step, simulated_step
+from stripectl.simulate.training_step import SimulatedStep, attention_cost_source, explained_step, simulated_step
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 from stripectl.workers.failure import failure_kind
 from stripectl.workers.worker_group import WorkerError
@@ -122,11 +124,12 @@ def _group(group: Sequence[Case], place: LocalTarget, timings: MachineTimings) -
     if reason := why_not_unrolled(first.plan, kinds[0].turns):
         yield from ((case, replace(made, status="refused", reason=reason)) for case, made, _ in runnable)
         return
-    for at, (case, made, machines) in enumerate(runnable):
+    clocks = Clocks(timings.hardware(place, first.workload.dtype), runnable[0][2], kinds)
+    for at, (case, made, _) in enumerate(runnable):
         if not case.facts:
             counts = int(kinds[0].computed[at]), kinds[0].sent
             made = made.with_facts(facts_of_counts(case, place.target.hardware, *counts))
-        yield case, _step(made, machines, kinds, at, place, timings) if step else _attention(made, kinds[0], at)
+        yield case, _step(made, clocks, at) if step else _attention(made, kinds[0], at)
 
 
 def _attention(made: Measurement, times: GroupTimes, at: int) -> Measurement:
@@ -134,16 +137,29 @@ def _attention(made: Measurement, times: GroupTimes, at: int) -> Measurement:
     return replace(made, median_s=float(times.seconds[at])) if made.status == "ok" else made
 
 
-def _step(
-    made: Measurement,
-    machines: Sequence[CostModel],
-    attention: Sequence[GroupTimes],
-    at: int,
-    place: LocalTarget,
-    timings: MachineTimings,
-) -> Measurement:
-    hardware = timings.hardware(place, made.workload.dtype)
-    memories = [AttentionMemory(int(times.peak_bytes[at]), times.held_bytes) for times in attention]
-    memory = step_memory(made.workload, made.plan, hardware.kind, memories)
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of steps whose plans differ only in their tiles; `attention` holds the times of their layers."""
+
+    hardware: Hardware
+    machines: Sequence[CostModel]
+    attention: Sequence[GroupTimes]
+    known: dict[tuple[tuple[str, str], ...], StepClock] = field(
+        default_factory=dict[tuple[tuple[str, str], ...], StepClock]
+    )  # by flags
+
+    def clock(self, m: Measurement) -> StepClock:
+        flags = tuple(sorted((m.flags or {}).items()))
+        if flags not in self.known:
+            step = SimulatedStep(m.workload, m.plan, self.hardware, self.machines, m.flags)
+            self.known[flags] = step.run(self.attention)
+        return self.known[flags]
+
+
+def _step(made: Measurement, clocks: Clocks, at: int) -> Measurement:
+    memories = [AttentionMemory(int(times.peak_bytes[at]), times.held_bytes) for times in clocks.attention]
+    memory = step_memory(made.workload, made.plan, clocks.hardware.kind, memories)
     made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values())))
-    return simulated_step(made, hardware, machines, attention, at) if made.status == "ok" else made
+    if made.status != "ok":
+        return made
+    return simulated_step(made, clocks.hardware, clocks.clock(made), clocks.attention, at)

@@ -27,7 +27,7 @@ from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, STEP, Workload
 from stripectl.costs.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import STATE_BYTES
+from stripectl.simulate.step_program import STATE_BYTES
 
 MOMENTS = 2  # of AdamW
 STREAMS = 5  # arrays of the size of a layer's input, outside attention: the input, the input of the feed-forward, and

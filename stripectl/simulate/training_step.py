@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import LayerGroup, layer_groups
@@ -27,19 +29,21 @@ from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.sensitivity import bottleneck_shares, scaling
 from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
-from stripectl.simulate.step_work import (
+from stripectl.simulate.step_clock import AttentionTime, Seconds, StepClock
+from stripectl.simulate.step_ops import AttentionTimes
+from stripectl.simulate.step_program import (
     LEFT_OUT,
     PARTS,
-    StepTransfer,
+    STATE_BYTES,
     recomputes_attention,
     repeats_moves,
-    seconds_computed,
-    seconds_sent,
-    step_work,
+    run_step,
 )
+from stripectl.simulate.transfers import StepTransfer, seconds_sent
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
 COMMUNICATION = "communication"  # the exposed part
+ROUNDING = 1e-9  # of sums of seconds
 
 
 class StepTime(NamedTuple):
@@ -65,20 +69,17 @@ def attention_cost_source(machines: Sequence[CostModel]) -> CostSource:
 
 
 def simulated_step(
-    m: Measurement, hardware: Hardware, machines: Sequence[CostModel], attention: Sequence[GroupTimes], at: int = 0
+    m: Measurement, hardware: Hardware, clock: StepClock, attention: Sequence[GroupTimes], at: int = 0
 ) -> Measurement:
-    """Add the simulated time and bytes of the step to a measurement; every collective outside attention is exposed.
-    `attention` holds the times of a layer of each kind, where the plan is number `at` of those simulated together."""
-    parts = simulated_step_model(m.workload, m.plan, hardware, machines, m.flags)
-    sent = step_sent_bytes(m.layers, (each for each, _ in parts.sent), attention)
-    timed = replace(m, bytes=sent, median_s=parts.seconds(attention, at))
-    return with_step_sources(timed, parts.beside, hardware)
+    """Add the simulated time and bytes of the step to a measurement. `attention` holds the times of a layer of each
+    kind, and `clock` those of the step, where the plan is number `at` of those simulated together."""
+    sent, time = step_sent_bytes(m.layers, clock.sent, attention), step_time(clock, at)
+    return with_step_sources(replace(m, bytes=sent, median_s=time.seconds), time.parts, hardware)
 
 
 def explained_step(m: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
     """The simulated step with the times of its parts, its overlap, its limits and its scaling."""
-    parts = simulated_step_model(m.workload, m.plan, hardware, machines, m.flags)
-    return with_step_time(m, parts, hardware.kind, "simulated")
+    return with_step_time(m, SimulatedStep(m.workload, m.plan, hardware, machines, m.flags), hardware.kind, "simulated")
 
 
 def step_sent_bytes(
@@ -114,11 +115,6 @@ def attention_times(layers: Sequence[LayerGroup], machines: Sequence[CostModel])
     ]
 
 
-def attention_passes(plan: Plan) -> list[str]:
-    """The passes of attention in a layer: forward and backward, and forward again where its output was not kept."""
-    return ["forward-backward"] + ["forward"] * recomputes_attention(plan)
-
-
 def compiled_step(
     case: Measurement, hardware: Hardware, machines: Sequence[CostModel], program: CompiledProgram
 ) -> Measurement:
@@ -128,8 +124,8 @@ def compiled_step(
     plan, workload = case.plan, case.workload
     clock = hardware.figure("clock_hz")
     estimated = {name: cycles / clock for name, cycles in (program.beside or {}).items()} if clock else {}
-    beside = estimated or seconds_computed(step_work(workload, plan), hardware, workload.dtype, case.flags)
-    parts = StepModel(workload, plan, machines, beside, sent_beside(program.collectives, plan))
+    beside = estimated or SimulatedStep(workload, plan, hardware, machines, case.flags).outside_attention()
+    parts = CompiledStep(workload, plan, machines, beside, sent_beside(program.collectives, plan))
     return with_step_time(
         case if estimated else with_step_sources(case, beside, hardware), parts, hardware.kind, PREDICTED
     )
@@ -163,10 +159,131 @@ def transfer_of(collective: ScheduledCollective, plan: Plan) -> StepTransfer:
     return StepTransfer(collective.opcode, axes, collective.sent_bytes, collective.times)
 
 
+class StepModel(Protocol):
+    """A step whose time can be predicted again for another machine or length."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    def timed(self) -> StepTime:
+        """The times of its parts."""
+        ...
+
+    def with_part_sped_up(self, part: str) -> float:
+        """Seconds if a part of the machine were twice as fast; memory includes the optimizer, compute the matrices."""
+        ...
+
+    def scaled_to_length(self, other: Workload) -> float:
+        """Seconds at another length."""
+        ...
+
+
 @dataclass(frozen=True)
-class StepModel:
-    """The components of a step's time: attention on a machine for each kind of layer, other parts with their seconds,
-    and collectives, some of them hidden."""
+class SimulatedStep:
+    """The programs of a step on the clocks of a machine for each kind of layer."""
+
+    workload: Workload
+    plan: Plan
+    hardware: Hardware
+    machines: Sequence[CostModel]
+    flags: Mapping[str, str] | None = None
+    gradient_bytes: int = STATE_BYTES  # per element, where gradients are sent
+    faster: Mapping[str, float] | None = None
+
+    @cached_property
+    def layers(self) -> list[LayerGroup]:
+        return layer_groups(self.workload, self.plan)
+
+    def timed(self) -> StepTime:
+        return step_time(self._run([*map(explained_attention, self.layers, self.machines)]))
+
+    def run(self, attention: Sequence[GroupTimes] = ()) -> StepClock:
+        """The clock after a step. `attention` holds the times of a simulated layer of each kind where they are known
+        already, also of plans that differ from this plan only in their tiles."""
+        found = attention or attention_times(self.layers, self.machines)
+        return self._run([attention_of(own, times) for (_, _, own), times in zip(self.layers, found, strict=True)])
+
+    def outside_attention(self) -> dict[str, float]:
+        """Seconds of the parts outside attention, without their transfers."""
+        return {name: float(seconds) for name, seconds in self._run(()).parts.items() if seconds}
+
+    def _run(self, attention: Sequence[AttentionTimes]) -> StepClock:
+        return run_step(
+            self.workload,
+            self.plan,
+            self.machines[0],
+            attention,
+            rate=matrix_rate(self.hardware, self.workload.dtype, self.flags),
+            memory_bytes_per_s=self.hardware.figure("hbm_bytes_per_s"),
+            faster=self.faster,
+            gradient_bytes=self.gradient_bytes,
+        )
+
+    def seconds(self) -> float:
+        """The seconds of `timed`, without its parts."""
+        return step_time(self.run()).seconds
+
+    def with_part_sped_up(self, part: str) -> float:
+        machines = [each.with_part_sped_up(part) for each in self.machines]
+        return replace(self, machines=machines, faster={part: 2.0}).seconds()
+
+    def scaled_to_length(self, other: Workload) -> float:
+        times = other.seq_len / self.workload.seq_len
+        machines = [each.scaled_to_length(times) for each in self.machines]
+        return replace(self, workload=other, machines=machines).seconds()
+
+
+def of_one_plan(time: AttentionTime) -> AttentionTime:
+    """The times of a group of one plan, as numbers."""
+    return time._replace(seconds=float(np.ravel(time.seconds)[0]), exposed_s=float(np.ravel(time.exposed_s)[0]))
+
+
+def step_time(clock: StepClock, at: int = 0) -> StepTime:
+    """The parts of a step on a clock, of the plan number `at` that it times."""
+
+    def own(seconds: Seconds) -> float:
+        return float(seconds) if np.ndim(seconds) == 0 else float(np.ravel(seconds)[at])
+
+    known = {name: own(seconds) for name, seconds in clock.parts.items()}
+    exposed_s, hidden_s = own(clock.exposed_s), own(clock.hidden_s)
+    hides = hidden_s > ROUNDING * exposed_s
+    return parts_of({name: seconds for name, seconds in known.items() if seconds}, exposed_s, hidden_s * hides)
+
+
+def parts_of(known: Mapping[str, float], exposed_s: float, hidden_s: float) -> StepTime:
+    """The seconds of a step's parts in their order, with exposed and hidden communication."""
+    ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
+    return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
+
+
+def attention_of(plan: Plan, times: GroupTimes) -> AttentionTimes:
+    """The times of a layer's attention, as if it never waited for transfers."""
+    forward_s, seconds, moves_s = times.forward_s, times.seconds, times.moves_s
+    forward = AttentionTime(forward_s, along=times.forward_along)
+    moves = AttentionTime(moves_s, moves_s, along=times.moves_along) if repeats_moves(plan) else None
+    backward = AttentionTime(seconds - forward_s, along=times.along - times.forward_along)
+    return AttentionTimes(forward, forward if recomputes_attention(plan) else None, moves, backward)
+
+
+def explained_attention(layer: LayerGroup, machine: CostModel) -> AttentionTimes:
+    """The times of a layer's attention, and of its exposed and hidden transfers: of both passes in the second."""
+    _, own, plan = layer
+    found = AttentionTimes(
+        *(each and of_one_plan(each) for each in attention_of(plan, *attention_times([layer], [machine])))
+    )
+
+    def with_overlap(time: AttentionTime, passes: str) -> AttentionTime:
+        known = simulate(own.one_layer(passes), plan, machine, layer=True).overlap or Overlap(0.0, 0.0)
+        return time._replace(exposed_s=known.exposed_s, hidden_s=known.hidden_s)
+
+    again = found.again and with_overlap(found.again, "forward")
+    return found._replace(again=again, backward=with_overlap(found.backward, "forward-backward"))
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """A step whose parts outside attention take the compiler's cycles: attention on a machine for each kind of layer,
+    other parts with their seconds, and collectives, some of them hidden."""
 
     workload: Workload
     plan: Plan
@@ -179,35 +296,23 @@ class StepModel:
         return layer_groups(self.workload, self.plan)
 
     def timed(self) -> StepTime:
-        went = [
-            (count, own, simulate(alike.one_layer(passes), own, machine, layer=True))
-            for (count, alike, own), machine in zip(self.layers, self.machines, strict=True)
-            for passes in attention_passes(own)
+        """The times of its parts."""
+        inside = [
+            (layer.layers, each)
+            for layer, machine in zip(self.layers, self.machines, strict=True)
+            for each in explained_attention(layer, machine).all
         ]
-        shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, _, each in went]
-        exposed_s = math.fsum(count * each.exposed_s for count, each in shown)
-        hidden_s = math.fsum(count * each.hidden_s for count, each in shown)
-        attention_s = math.fsum(count * each.seconds for count, _, each in went) - exposed_s
-        exposed_s += math.fsum(count * each.moves_s for count, own, each in went if repeats_moves(own))
+        exposed_s = math.fsum(count * each.exposed_s for count, each in inside)
+        hidden_s = math.fsum(count * each.hidden_s for count, each in inside)
+        attention_s = math.fsum(count * each.seconds for count, each in inside) - exposed_s
         for each, hides in self.sent:
             seconds = seconds_sent(each, self.plan, self.machines[0])
             hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
-        known = {ATTENTION: attention_s, **self.beside}
-        ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
-        return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
+        return parts_of({ATTENTION: attention_s, **self.beside}, exposed_s, hidden_s)
 
-    def attention(self) -> list[GroupTimes]:
-        return attention_times(self.layers, self.machines)
-
-    def seconds(self, attention: Sequence[GroupTimes] = (), at: int = 0) -> float:
-        """The seconds of `timed`, without its parts. `attention` holds the times of a simulated layer of each kind,
-        where they were simulated with other plans; `at` is the place of this plan among them."""
-        parts = [*self.beside.values()]
-        for (count, _, own), times in zip(self.layers, attention or self.attention(), strict=True):
-            again_s = recomputes_attention(own) * times.forward_s[at] + repeats_moves(own) * times.moves_s[at]
-            parts.append(count * float(times.seconds[at] + again_s))
-        parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
-        return math.fsum(parts)
+    def seconds(self) -> float:
+        """The seconds of `timed`, without its parts."""
+        return self.timed().seconds
 
     def with_part_sped_up(self, part: str) -> float:
         """Seconds if a part of the machine were twice as fast; memory includes the optimizer, compute the matrices."""
@@ -225,20 +330,6 @@ class StepModel:
         beside = {name: each * (1 if name == OPTIMIZER else times) for name, each in self.beside.items()}
         machines = [each.scaled_to_length(times) for each in self.machines]
         return replace(self, workload=other, machines=machines, beside=beside, sent=grows).seconds()
-
-
-def simulated_step_model(
-    workload: Workload,
-    plan: Plan,
-    hardware: Hardware,
-    machines: Sequence[CostModel],
-    flags: Mapping[str, str] | None = None,
-) -> StepModel:
-    """The parts of a step without a compiled program, under these flags: every collective outside attention is
-    exposed."""
-    step = step_work(workload, plan)
-    beside = seconds_computed(step, hardware, workload.dtype, flags)
-    return StepModel(workload, plan, machines, beside, [(each, False) for each in step.sent])
 
 
 def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) -> Measurement:

@@ -31,11 +31,10 @@ from stripectl.execute.comm import JaxComm
 from stripectl.execute.layout_switch import from_layout, to_layout
 from stripectl.execute.ops import JaxOps
 from stripectl.execute.rotation import rotation
-from stripectl.layers.attention import AttentionLayer, attention, attention_parameters
-from stripectl.layers.decoder import ALIKE, layer_stacks
+from stripectl.layers.attention import AttentionLayer
+from stripectl.layers.decoder import ALIKE, decoder_layer, layer_stacks
 from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, loss
-from stripectl.layers.swiglu import swiglu, swiglu_parameters
 from stripectl.training.order import positions
 from stripectl.training.sharding import ParameterSharding, StoredWeights
 
@@ -158,9 +157,7 @@ class Decoder:
 
     def layer(self, layer: AttentionLayer, x: jax.Array, weights: StoredWeights) -> jax.Array:
         """x after a layer."""
-        gathered = partial(self.place.gathered, weights=weights)
-        x = attention(x, gathered(attention_parameters(layer.sizes)), layer, self.ops, self.comm)
-        return swiglu(x, gathered(swiglu_parameters(layer.sizes)), self.ops)
+        return decoder_layer(x, partial(self.place.gathered, weights=weights), layer, self.ops, self.comm)
 
     @cached_property
     def stacks(self) -> frozenset[str]:

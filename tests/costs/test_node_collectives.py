@@ -15,7 +15,7 @@ from stripectl.hardware.target import parse_target
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.collective_times import all_reduce_time, all_to_all_time, gather_time
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import StepTransfer, seconds_sent
+from stripectl.simulate.transfers import StepTransfer, seconds_sent
 from tests.support.machines import datasheet_machine
 from tests.support.plans import reference_plan
 

@@ -26,8 +26,8 @@ from stripectl.results.cost_source import SlowestHop
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.collective_times import all_reduce_time, all_to_all_time, gather_time
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import StepTransfer, seconds_sent, travel_s
-from stripectl.simulate.training_step import simulated_step_model
+from stripectl.simulate.training_step import SimulatedStep
+from stripectl.simulate.transfers import StepTransfer, seconds_sent, travel_s
 from tests.support.machines import datasheet_machine
 from tests.support.plans import reference_plan
 
@@ -296,7 +296,7 @@ def step_seconds(target: str, mesh: str) -> float:
         seq_len=8192, batch=4 * machine.devices, passes="step", model="llama3-8b", **load_model("llama3-8b").step_sizes
     )
     costs = cost_model(machine.hardware, work, plan, place_mesh(machine, plan.mesh or ()))
-    return simulated_step_model(work, plan, machine.hardware, [costs]).seconds()
+    return SimulatedStep(work, plan, machine.hardware, [costs]).seconds()
 
 
 def test_an_exchange_over_slices_is_limited_by_the_busier_of_links_and_network() -> None:

@@ -22,7 +22,7 @@ from stripectl.hlo.module import parse_module
 from stripectl.profiling.capture import capture
 from stripectl.profiling.events import Device, Events, Execution, Origin
 from stripectl.profiling.folder import HLO
-from stripectl.simulate.step_work import step_work
+from stripectl.simulate.step_program import run_step
 from tests.support.compilers import needs_gpu
 
 TURNS, SIDE = 5, 64
@@ -171,7 +171,7 @@ def test_the_matrices_of_a_step_that_is_compiled_for_an_h200_are_those_that_are_
     workload = replace(step_workload("1b", 2**12), layers=2)
     peak = Hardware.load("h200").flops_per_s(workload.dtype)
     assert peak
-    flops = step_work(workload, parse_plan("ring/contiguous/cudnn@ring=1")).flops
+    flops = run_step(workload, parse_plan("ring/contiguous/cudnn@ring=1")).flops
     peak_ms = {part: round(1e3 * each / peak, 2) for part, each in flops.items()}
     assert peak_ms == {"projections": 1.11, "feed_forward": 2.05, "head": 2.17} and products == [1.11, 2.05, 3.26]
     predicted = {line[0]: float(line[1]) for line in lines if line[0] in peak_ms}

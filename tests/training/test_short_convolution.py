@@ -20,7 +20,7 @@ from stripectl.execute.ops import JaxOps
 from stripectl.execute.program import mesh_of, partition
 from stripectl.hlo.module import collectives, parse_module
 from stripectl.layers.short_convolution import short_convolution
-from stripectl.simulate.step_work import step_work
+from stripectl.simulate.step_program import run_step
 from tests.support.jaxprs import transfers
 from tests.support.plans import reference_plan as parse_plan
 from tests.support.training import BATCH, LINEAR, LOSS, RECURRENT_GRADIENTS, errors, trained, training
@@ -105,7 +105,7 @@ def test_a_halo_sends_what_its_arithmetic_says(layout: str, remat: str) -> None:
     run = training(f"lasp2/{layout}/gated@data=2,ring=4,chunk=4,remat={remat}", model=MODEL)
     given = run.abstract_parameters, run.abstract_batch
     traced = [each for each in transfers(jax.make_jaxpr(run.gradients)(*given).jaxpr, run.plan) if each[0] == HALO]
-    wanted = sum(each.nbytes * each.times for each in step_work(run.workload, run.plan).sent if each.opcode == HALO)
+    wanted = sum(each.nbytes * each.times for each in run_step(run.workload, run.plan).sent if each.opcode == HALO)
     row = (2 * 2 * MODEL.head_dim + 4 * MODEL.head_dim) * 4  # bytes of its queries, keys and values
     assert wanted == layouts[layout].pieces * MODEL.layers * (2 if remat == "none" else 3) * 3 * BATCH // 2 * row
     assert sum(nbytes * times for _, _, nbytes, times in traced) == wanted

@@ -33,13 +33,15 @@ from stripectl.runner.meshes import every_mesh, promising_plans
 from stripectl.runner.request import Request
 from stripectl.simulate.fewer_layers import LAYERS_RUN, from_fewer_layers, with_fewer_layers
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import recomputes_attention, seconds_sent, step_work
+from stripectl.simulate.step_program import recomputes_attention, run_step
 from stripectl.simulate.training_step import (
     COMMUNICATION,
+    SimulatedStep,
     attention_times,
     explained_step,
     simulated_step,
 )
+from stripectl.simulate.transfers import seconds_sent
 from stripectl.util.progress import quiet
 from tests.support.command import run
 from tests.support.compilers import needs
@@ -57,7 +59,7 @@ def step(**other) -> Workload:
 def sent(workload: Workload, plan: str) -> Counter[tuple[str, tuple[str, ...]]]:
     """Bytes beside attention, by opcode and axes."""
     total: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for each in step_work(workload, parse_plan(plan)).sent:
+    for each in run_step(workload, parse_plan(plan)).sent:
         total[each.opcode, each.axes] += round(each.nbytes * each.times)
     return total
 
@@ -71,7 +73,7 @@ def test_flops_of_a_step_are_six_a_parameter_and_token_and_attentions() -> None:
 
 def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     def flops(options: str) -> dict[str, float]:
-        return step_work(step(), parse_plan(f"ring/striped/xla@ring=2,tile=256,{options}")).flops
+        return run_step(step(), parse_plan(f"ring/striped/xla@ring=2,tile=256,{options}")).flops
 
     heads, head, tokens = 2 * 256 * 12 * 64, 256 * 512, 2048
     least, most = flops("chunk=0,remat=none"), flops("chunk=512,remat=full")
@@ -186,12 +188,19 @@ def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
     assert (found.peak_bytes or 0) > (found.hbm_bytes or 0)
 
 
+def simulated(case: Measurement, hardware: Hardware, machine: CostModel) -> Measurement:
+    """The step as it is timed with other plans."""
+    attention = attention_times(case.layers, [machine])
+    clock = SimulatedStep(case.workload, case.plan, hardware, [machine]).run(attention)
+    return simulated_step(case, hardware, clock, attention)
+
+
 def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     target = parse_target("v5e:2x2")
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
-    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9)
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9, torus=True)
     case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated")
-    timed = simulated_step(case, hardware, [machine], attention_times(case.layers, [machine]))
+    timed = simulated(case, hardware, machine)
     found = explained_step(timed, hardware, [machine])
     assert found.median_s == pytest.approx(timed.median_s, rel=1e-12) and found.bytes == timed.bytes
     assert found.step_parts and found.median_s == pytest.approx(sum(found.step_parts.values()))
@@ -199,13 +208,13 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     assert both.overlap and once.overlap
     hops = 2 * (both.overlap.exposed_s + once.overlap.exposed_s)
     assert found.step_parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))
-    beside = sum(seconds_sent(each, plan, machine) for each in step_work(workload, plan).sent)
+    beside = sum(seconds_sent(each, plan, machine) for each in run_step(workload, plan).sent)
     assert found.step_parts[COMMUNICATION] == pytest.approx(hops + beside)
     own = matrix_seconds(hardware, 512, 256, 256, "bfloat16"), matrix_seconds(hardware, 256, 512, 256, "bfloat16")
     assert found.step_parts["head"] == pytest.approx(4 * (3 * (own[0] or 0) + (own[1] or 0)))
     source = timed.cost_source
     assert source and (source.sources or {})["matrices"].startswith("profiles/compiled/matrices.csv")
-    other = simulated_step(case, Hardware.load("v3"), [machine], attention_times(case.layers, [machine])).cost_source
+    other = simulated(case, Hardware.load("v3"), machine).cost_source
     assert other and other.left_out and "rates of matrices on this machine (the shares of v4, v5e" in other.left_out
     assert found.bottleneck_shares and found.scaling
     # Parts of a step follow one another, and nothing hides.
@@ -216,8 +225,9 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     assert found.bytes and found.bytes["all-reduce"] == sum(reduced)
 
 
-def test_a_step_that_keeps_attention_takes_its_moves_again() -> None:
+def test_a_step_that_keeps_attention_takes_its_moves_again(monkeypatch) -> None:
     """By the sum of parts and by the times of many plans at once: one all-to-all of each array, and every gather."""
+    monkeypatch.setattr("stripectl.simulate.step_program.hides_parameters", lambda _: False)
     target, workload = parse_target("v5e:2x2"), step(kv_heads=4)
     machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), FROM_DATASHEET, 1e-6, 1e9, memory_bytes_per_s=1e12)
     for text in ("usp/striped/xla@ring=2,ulysses=2,tile=256", "all_gather/striped/xla@ring=4,tile=256,parts=2"):
@@ -225,13 +235,31 @@ def test_a_step_that_keeps_attention_takes_its_moves_again() -> None:
         for remat in ("attention", "none"):
             plan = read_plan(f"{text},remat={remat}")
             case = Measurement(workload=workload, plan=plan, target=target.name, method="simulated")
-            timed = simulated_step(case, target.hardware, [machine], attention_times(case.layers, [machine]))
+            timed = simulated(case, target.hardware, machine)
             found = explained_step(timed, target.hardware, [machine])
             assert found.step_parts and found.median_s == pytest.approx(timed.median_s, rel=1e-12)
             seconds[remat] = found.step_parts[COMMUNICATION]
         array = workload.seq_len // 4 * 4 * 64 * 2
         sent = 2 * 3 * array if "all_gather" in text else 4 * array // 2
         assert seconds["attention"] - seconds["none"] == pytest.approx(2 * sent / 1e9, rel=0.1)
+
+
+def test_parameters_travel_while_matrices_run(monkeypatch) -> None:
+    """The same transfers, of which a device waits for the first gather of a layer and for its last gradient."""
+    hardware, plan = Hardware.load("h100"), parse_plan("ring/contiguous/xla@fsdp=4,tile=256,remat=attention")
+    workload = step(batch=16, hidden=4096, feed_forward=14336)
+    machine = CostModel(TileCost(1e-5, 2e-5), TileCost(3e-5, 4e-5), FROM_DATASHEET, 1e-6, 1e11)
+    found = []
+    for hides in (False, True):
+        monkeypatch.setattr("stripectl.simulate.step_program.hides_parameters", lambda _, hides=hides: hides)
+        found.append(SimulatedStep(workload, plan, hardware, [machine]).timed())
+    waits, hides = found
+    exposed = [each.parts.pop(COMMUNICATION) for each in found]
+    assert waits.parts == hides.parts and waits.hidden_s == 0
+    assert exposed[1] + hides.hidden_s == pytest.approx(exposed[0])
+    query = 4096 * 4 * 64 * 3 / 4
+    first_s, last_s = 2 * query / 1e11, 4 * query / 1e11
+    assert workload.sizes.layers * (2 * first_s + last_s) < exposed[1] < 0.5 * exposed[0]
 
 
 def test_matrices_of_a_simulated_step_follow_the_limit_of_a_cores_memory() -> None:

@@ -20,7 +20,7 @@ from stripectl.core.plan import REMAT
 from stripectl.errors import BadInput
 from stripectl.execute.layout_switch import from_layout, to_layout
 from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, sent_bytes_by_opcode
-from stripectl.simulate.step_work import step_work
+from stripectl.simulate.step_program import run_step
 from stripectl.simulate.training_step import sent_in_step
 from stripectl.training.step import make_training
 from tests.support.exact import covering
@@ -183,7 +183,7 @@ def test_a_step_sends_what_is_simulated(model: Model, plan: str) -> None:
     found, simulated = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for opcode, axes, nbytes, times in transfers(without_dead_code(jaxpr), run.plan):
         found[opcode, axes] += nbytes * times
-    for each in sent_in_step(layer_groups(run.workload, run.plan), step_work(run.workload, run.plan).sent):
+    for each in sent_in_step(layer_groups(run.workload, run.plan), run_step(run.workload, run.plan).sent):
         simulated[each.opcode, "+".join(each.axes)] += round(each.nbytes * each.times)
     if run.plan.zero == "1":
         after = "all-gather", "+".join(axis for axis in STORED_AXES if run.plan.size(axis) > 1)
@@ -203,7 +203,7 @@ def test_a_switch_of_layouts_sends_what_its_arithmetic_says(layout: str) -> None
         jaxpr = jax.make_jaxpr(run.gradients)(run.abstract_parameters, run.abstract_batch).jaxpr
         found = [each for each in transfers(jaxpr, run.plan) if each[0] in ("collective-permute", "all-to-all")]
         sent.append(sum(nbytes * times for _, _, nbytes, times in found))
-        wanted = [each for each in step_work(run.workload, run.plan).sent if each.opcode in {x[0] for x in found}]
+        wanted = [each for each in run_step(run.workload, run.plan).sent if each.opcode in {x[0] for x in found}]
         assert sum(each.nbytes * each.times for each in wanted) == sent[-1]
     rows, share = BATCH // 2 * LENGTH // 4, 1.0 if layout == "zigzag" else 3 / 4
     assert sent == [0, 4 * 2 * share * rows * MODEL.hidden * 4]

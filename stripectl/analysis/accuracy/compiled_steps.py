@@ -24,7 +24,7 @@ from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.records import read_record
-from stripectl.simulate.training_step import StepModel, sent_beside
+from stripectl.simulate.training_step import CompiledStep, sent_beside
 from stripectl.util.files import data_folder
 
 FILE = "striped-steps.json"
@@ -84,7 +84,7 @@ def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> floa
         machine = replace(machine, forward=theirs.forward, backward=theirs.backward)
     clock = target.hardware.figures["clock_hz"]
     beside = {name: cycles / clock for name, cycles in (program.beside or {}).items()}
-    return StepModel(workload, plan, [machine], beside, sent_beside(program.collectives, plan)).timed().seconds
+    return CompiledStep(workload, plan, [machine], beside, sent_beside(program.collectives, plan)).timed().seconds
 
 
 def compiled_errors() -> list[CompiledSpeedUpAccuracy]:

@@ -14,7 +14,7 @@ from stripectl.costs.source_order import cost_model
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.training_step import simulated_step_model
+from stripectl.simulate.training_step import SimulatedStep
 from stripectl.util.files import table_rows
 
 HEADS_OF = " heads of "  # of a row that is attention alone
@@ -58,4 +58,4 @@ def gpu_step_s(target: str, computes: str, seq_len: int, plan: str) -> float:
     machine = cost_model(place.hardware, work, parsed, place_mesh(place, parsed.mesh or ()))
     if alone:
         return simulate(work, parsed, machine).seconds
-    return simulated_step_model(work, parsed, place.hardware, [machine]).timed().seconds
+    return SimulatedStep(work, parsed, place.hardware, [machine]).timed().seconds

@@ -37,14 +37,14 @@ from stripectl.costs.source_order import cost_model
 from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
-from stripectl.simulate.step_work import StepTransfer
-from stripectl.simulate.training_step import simulated_step_model
+from stripectl.simulate.training_step import SimulatedStep
 from stripectl.util.files import data_folder, table_rows
 
 TARGET, MODEL, KERNEL, LAYOUT = "v5p:4x4x4", "llama3-8b", "splash", "contiguous"
 TILE, REMAT = Tile(512, 512), "full"  # as measured
 ORDER_FILE = "maxtext-order.json"  # made by benchmarks/maxtext_order.py
 EXPOSED = {("backward", "collective-permute", ACCUMULATOR_BYTES): 1.0}  # hops without tiles, chosen by the rows
+BFLOAT16 = 2  # bytes per element of a gradient that MaxText sums
 ONE_CALL = "all_gather"  # the scheme that attends to all keys in one call, so it merges no results in memory
 MIN_DIFFERENCE = 0.03  # of two measured times: closer times are not ordered
 MAX_TIE = 0.10  # of two predicted times, where the measured times are not ordered
@@ -110,13 +110,7 @@ def simulated_step_s(plan: Plan, seq_len: int) -> float:
     machine = replace(machine, exposed=EXPOSED)
     if plan.scheme == ONE_CALL:
         machine = replace(machine, memory_bytes_per_s=math.inf)
-    model = simulated_step_model(workload, plan, target.hardware, [machine])
-    return replace(model, sent=[(in_maxtext(each), hides) for each, hides in model.sent]).timed().seconds
-
-
-def in_maxtext(sent: StepTransfer) -> StepTransfer:
-    """A transfer of a step in MaxText, which sums gradients in bfloat16."""
-    return sent._replace(nbytes=sent.nbytes / 2) if sent.opcode == "reduce-scatter" else sent
+    return SimulatedStep(workload, plan, target.hardware, [machine], gradient_bytes=BFLOAT16).seconds()
 
 
 def cells_of(seq_len: int) -> list[MeshTime]:

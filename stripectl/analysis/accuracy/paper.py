@@ -24,7 +24,7 @@ from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import target_of
 from stripectl.results.records import Sparse, read_record
 from stripectl.results.tile_cost import TileCost
-from stripectl.simulate.training_step import simulated_step_model
+from stripectl.simulate.training_step import SimulatedStep
 from stripectl.util.files import data_folder, load_yaml
 
 
@@ -107,7 +107,7 @@ def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: 
     plan = Plan("ring", layout, "xla", mesh=make_mesh({"ring": ring, "tensor": tensor}), tile=tile)
     wired = place_mesh(target_of(hardware, plan.devices), plan.mesh or ())
     machine = with_links(hardware, datasheet_costs(hardware, workload, plan), wired)
-    return simulated_step_model(workload, plan, hardware, [with_kernel(machine, kernel)]).timed().seconds
+    return SimulatedStep(workload, plan, hardware, [with_kernel(machine, kernel)]).timed().seconds
 
 
 def with_kernel(machine: CostModel, kernel: PaperKernel) -> CostModel:

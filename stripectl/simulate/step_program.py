@@ -1,0 +1,150 @@
+"""A training step on clocks: the programs of the embedding, the layers and the head (`layers`), bound to `step_ops`,
+and the optimizer's memory traffic.
+
+Each kind of layer is simulated once, forward and backward, between two moments at which all devices meet. Its attention
+was simulated on the clocks of all devices (`simulation`). Where a compiler lets matrices run during transfers of
+parameters (`hides_parameters`), a layer's parameters travel from its begin on and their gradients as soon as they are
+known; other transfers are waited for. Memory traffic outside matrices (norms, rotations, residuals) is not included.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from stripectl.core.layer_groups import LayerGroup, layer_groups, segments
+from stripectl.core.layout_switch import switch_transfers, switches
+from stripectl.core.linear_attention import pattern_of
+from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
+from stripectl.core.parameters import Parameter, parameter_gather, wide_axes
+from stripectl.core.plan import Plan, schemes
+from stripectl.core.scopes import FEED_FORWARD, HEAD, OPTIMIZER, PROJECTIONS
+from stripectl.core.workload import Workload
+from stripectl.costs.cost_model import COUNTING, CostModel
+from stripectl.costs.matrices import MatrixRate
+from stripectl.layers.attention import AttentionLayer
+from stripectl.layers.decoder import decoder_layer, layer_parameters
+from stripectl.layers.embedding import embedding, embedding_parameters
+from stripectl.layers.head import head_parameters, loss
+from stripectl.simulate.step_clock import AttentionTime, StepClock
+from stripectl.simulate.step_ops import (
+    FLOAT32,
+    KEEPS,
+    AttentionTimes,
+    HaloComm,
+    SimulatedOps,
+    SimulatedWeights,
+    Value,
+)
+from stripectl.simulate.transfers import share_sent
+
+STATE_BYTES = FLOAT32  # of a parameter, its gradient, and each of AdamW's two moments
+ADAMW_TOUCHES = (
+    8  # per element: the gradient is read twice (first for its norm), parameter and moments read and written
+)
+PARTS = PROJECTIONS, FEED_FORWARD, HEAD  # with products of matrices
+LEFT_OUT = "of a step: traffic of norms, rotations and residuals"
+NO_TIME = AttentionTimes(AttentionTime(0.0), None, None, AttentionTime(0.0))
+
+
+def recomputes_attention(plan: Plan) -> bool:
+    """Whether the backward pass runs attention forward again."""
+    transposed = schemes[plan.scheme].backward is None
+    return plan.remat == "full" or (transposed and plan.remat != "none")
+
+
+def repeats_moves(plan: Plan) -> bool:
+    """Whether the backward pass repeats a scheme's enter and leave, and the transfers of kept values, but not its
+    attention: the arrays before and after them are not kept, unless a policy keeps everything."""
+    return not recomputes_attention(plan) and plan.remat != "none"
+
+
+def hides_parameters(machine: CostModel) -> bool:
+    """Whether matrices run during the transfers of parameters. In steps that XLA compiled for H100 they do, except
+    during the last gradients of a layer; for v5p and v6e they do not (benchmarks/README.md)."""
+    return machine.overlaps and not machine.torus
+
+
+def optimizer_bytes(workload: Workload, plan: Plan) -> float:
+    """Bytes that AdamW reads and writes on a device."""
+    sizes = workload.sizes
+    parameters = sizes.all_layer_parameters + 2 * sizes.head_parameters
+    return ADAMW_TOUCHES * STATE_BYTES * parameters / plan.product(HEAD_AXES) / plan.product(plan.optimizer_axes)
+
+
+def run_step(
+    workload: Workload,
+    plan: Plan,
+    machine: CostModel = COUNTING,
+    attention: Sequence[AttentionTimes] = (),
+    *,
+    rate: MatrixRate | None = None,
+    memory_bytes_per_s: float | None = None,
+    faster: Mapping[str, float] | None = None,
+    gradient_bytes: int = STATE_BYTES,
+) -> StepClock:
+    """The clock after a step, in which the attention of each kind of layer takes the given times, or none. Matrices run
+    at `rate`, the optimizer at the memory's rate; `faster` says how many times as fast the parts `compute` and `memory`
+    of the machine are. Gradients are sent with so many bytes per element."""
+    speeds = {"compute": 1.0, "memory": 1.0, **(faster or {})}
+    clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine))
+    ops, sizes, tensor = (
+        SimulatedOps(plan, workload.dtype, clock, gradient_bytes),
+        workload.sizes,
+        plan.product(HEAD_AXES),
+    )
+    gathered = partial(SimulatedWeights, ops=ops)
+    requests = workload.batch / plan.product(BATCH_AXES)
+    rows = workload.seq_len // plan.product(SEQUENCE_AXES)
+    tokens = Value((requests, rows), 4)
+    x = Value((requests, rows / (tensor if ops.shards_rows else 1), sizes.hidden), ops.itemsize)
+    layers = [
+        (group.layers, partial(decoder_layer, x, gathered, layer_of(group, ops, times), ops, HaloComm(ops)))
+        for group, times in zip(layer_groups(workload, plan), attention or [NO_TIME] * len(workload.kinds), strict=True)
+    ]
+    first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), ops))
+    for count, layer in layers:
+        with clock.repeated(count):
+            ops.run(layer)
+    ops.transpose(ops.record(lambda: loss(x, tokens, gathered(head_parameters(sizes)), ops)))
+    for (count, layer), group in zip(layers, layer_groups(workload, plan), strict=True):
+        with clock.repeated(count):
+            ops.transpose(ops.record(layer, KEEPS[group.plan.remat]))
+    ops.transpose(first)
+    clock.finish_transfers()
+    _between(workload, plan, clock, x.nbytes)
+    with ops.section(OPTIMIZER):
+        if memory_bytes_per_s:
+            clock.compute(optimizer_bytes(workload, plan) / memory_bytes_per_s / speeds["memory"])
+        _after_update(workload, plan, clock)
+    return clock
+
+
+def layer_of(group: LayerGroup, ops: SimulatedOps, times: AttentionTimes) -> AttentionLayer:
+    """A layer of a group, whose attention takes these times."""
+    sizes = group.workload.sizes
+    return AttentionLayer(sizes, group.plan, partial(ops.attend, times, sizes.value_dim), None)
+
+
+def _between(workload: Workload, plan: Plan, clock: StepClock, nbytes: float) -> None:
+    """The sum of the loss, and the moves of hidden states of so many bytes, and of their gradients, between layers of
+    two layouts."""
+    if over := wide_axes(plan, (*BATCH_AXES, *SEQUENCE_AXES)):
+        clock.send("all-reduce", over, 2 * share_sent(plan, over) * FLOAT32)
+    if plan.softmax_layout is None or plan.shards == 1:
+        return
+    pattern = pattern_of(workload.attention)
+    kinds = pattern * (workload.sizes.layers // len(pattern))
+    with clock.repeated(2 * sum(turns * switches(body, "softmax") for body, turns in segments(kinds))):
+        for each in switch_transfers(plan.softmax_layout, plan.shards):
+            clock.send(each.opcode, ("ring",), each.share * nbytes, each.links)
+
+
+def _after_update(workload: Workload, plan: Plan, clock: StepClock) -> None:
+    """With ZeRO-1 the devices gather the updated parameters, in float32."""
+    sizes = workload.sizes
+    tables: list[tuple[int, Mapping[str, Parameter]]] = [(count, layer_parameters(each)) for count, each in sizes.kinds]
+    for count, table in [*tables, (1, embedding_parameters(sizes)), (1, head_parameters(sizes))]:
+        ways = [parameter_gather(each, plan) for each in table.values()]
+        apart = [how for how in ways if how.updated and not how.stored]
+        with clock.repeated(count if apart else 1):
+            for how in apart:
+                clock.send("all-gather", how.updated, share_sent(plan, how.updated) * how.elements * STATE_BYTES)
