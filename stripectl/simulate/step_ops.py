@@ -216,7 +216,7 @@ class SimulatedOps:
     def elementwise(self, x: Value, *others: Value, needs: bool = True, itemsize: int | None = None) -> Value:
         """The result of an operation on elements, in the shape of x, whose gradients may need its inputs."""
         inputs = (x, *others)
-        return self.operation(x.shape, inputs, None, nothing, needs=inputs if needs else (), itemsize=itemsize)
+        return self.operation(x.shape, inputs, None, without_cost, needs=inputs if needs else (), itemsize=itemsize)
 
     def add(self, x: Value, y: Value) -> Value:
         return self.elementwise(x, y, needs=False)
@@ -232,7 +232,7 @@ class SimulatedOps:
 
     def embed(self, table: Value, tokens: Value) -> Value:
         cols = table.shape[1]
-        found = self.operation((*tokens.shape, cols), [table], None, nothing)
+        found = self.operation((*tokens.shape, cols), [table], None, without_cost)
         if self.devices == 1:
             return found
         if self.shards_rows:
@@ -256,7 +256,9 @@ class SimulatedOps:
         exponentials, score = (
             self.operation(targets.shape, [logits], run, kind=SUM, itemsize=FLOAT32) for run in forward
         )
-        return self.operation((), [exponentials, score], None, nothing, needs=(logits, exponentials), itemsize=FLOAT32)
+        return self.operation(
+            (), [exponentials, score], None, without_cost, needs=(logits, exponentials), itemsize=FLOAT32
+        )
 
     def convolve(self, x: Value, before: Value, weight: Value) -> Value:
         return self.elementwise(x, before, weight)
@@ -400,5 +402,5 @@ class HaloComm:
         return self.ops.operation(x.shape, [x, y])
 
 
-def nothing() -> None:
+def without_cost() -> None:
     """The gradients of an operation without cost."""

@@ -201,7 +201,7 @@ class SimulatedStep:
         """The clock after a step. `attention` holds the times of a simulated layer of each kind where they are known
         already, also of plans that differ from this plan only in their tiles."""
         found = attention or attention_times(self.layers, self.machines)
-        return self._run([attention_of(own, times) for (_, _, own), times in zip(self.layers, found, strict=True)])
+        return self._run([layer_attention(own, times) for (_, _, own), times in zip(self.layers, found, strict=True)])
 
     def outside_attention(self) -> dict[str, float]:
         """Seconds of the parts outside attention, without their transfers."""
@@ -247,16 +247,16 @@ def step_time(clock: StepClock, at: int = 0) -> StepTime:
     known = {name: own(seconds) for name, seconds in clock.parts.items()}
     exposed_s, hidden_s = own(clock.exposed_s), own(clock.hidden_s)
     hides = hidden_s > ROUNDING * exposed_s
-    return parts_of({name: seconds for name, seconds in known.items() if seconds}, exposed_s, hidden_s * hides)
+    return ordered_parts({name: seconds for name, seconds in known.items() if seconds}, exposed_s, hidden_s * hides)
 
 
-def parts_of(known: Mapping[str, float], exposed_s: float, hidden_s: float) -> StepTime:
+def ordered_parts(known: Mapping[str, float], exposed_s: float, hidden_s: float) -> StepTime:
     """The seconds of a step's parts in their order, with exposed and hidden communication."""
     ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
     return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
 
 
-def attention_of(plan: Plan, times: GroupTimes) -> AttentionTimes:
+def layer_attention(plan: Plan, times: GroupTimes) -> AttentionTimes:
     """The times of a layer's attention, as if it never waited for transfers."""
     forward_s, seconds, moves_s = times.forward_s, times.seconds, times.moves_s
     forward = AttentionTime(forward_s, along=times.forward_along)
@@ -268,16 +268,18 @@ def attention_of(plan: Plan, times: GroupTimes) -> AttentionTimes:
 def explained_attention(layer: LayerGroup, machine: CostModel) -> AttentionTimes:
     """The times of a layer's attention, and of its exposed and hidden transfers: of both passes in the second."""
     _, own, plan = layer
-    found = AttentionTimes(
-        *(each and of_one_plan(each) for each in attention_of(plan, *attention_times([layer], [machine])))
-    )
+    forward, again, moves, backward = layer_attention(plan, *attention_times([layer], [machine]))
 
     def with_overlap(time: AttentionTime, passes: str) -> AttentionTime:
         known = simulate(own.one_layer(passes), plan, machine, layer=True).overlap or Overlap(0.0, 0.0)
         return time._replace(exposed_s=known.exposed_s, hidden_s=known.hidden_s)
 
-    again = found.again and with_overlap(found.again, "forward")
-    return found._replace(again=again, backward=with_overlap(found.backward, "forward-backward"))
+    return AttentionTimes(
+        of_one_plan(forward),
+        again and with_overlap(of_one_plan(again), "forward"),
+        moves and of_one_plan(moves),
+        with_overlap(of_one_plan(backward), "forward-backward"),
+    )
 
 
 @dataclass(frozen=True)
@@ -308,7 +310,7 @@ class CompiledStep:
         for each, hides in self.sent:
             seconds = seconds_sent(each, self.plan, self.machines[0])
             hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
-        return parts_of({ATTENTION: attention_s, **self.beside}, exposed_s, hidden_s)
+        return ordered_parts({ATTENTION: attention_s, **self.beside}, exposed_s, hidden_s)
 
     def seconds(self) -> float:
         """The seconds of `timed`, without its parts."""
