@@ -55,18 +55,19 @@ class StepClock:
         self.exposed_s: Seconds = 0.0
         self.hidden_s: Seconds = 0.0
         self._free = defaultdict[str, Seconds](float)  # when the links of an axis are free
+        self._issued = set[tuple[str, tuple[str, ...]]]()  # collectives of parameters of the present program
         self._seconds = functools.cache(lambda transfer: seconds_sent(transfer, plan, machine))
 
     @contextmanager
     def repeated(self, times: float) -> Iterator[None]:
         """A program that runs `times` in sequence."""
         self.finish_transfers()
-        begun, before, self.begun = self.begun, self.times, self.now
-        self.times *= times
+        before = self.begun, self.times, self._issued
+        self.begun, self.times, self._issued = self.now, self.times * times, set()
         yield
         self.finish_transfers()
         self.now = self.begun + times * (self.now - self.begun)
-        self.begun, self.times = begun, before
+        self.begun, self.times, self._issued = before
 
     def finish_transfers(self) -> None:
         """Wait for all transfers."""
@@ -105,11 +106,14 @@ class StepClock:
         self.wait(self._sent(StepTransfer(opcode, axes, nbytes, self.times, links), self.now))
 
     def send_parameters(self, opcode: str, axes: tuple[str, ...], nbytes: float) -> Seconds:
-        """A collective of parameters or of their gradients; return when it ends. What is gathered is known before the
-        program begins."""
-        gathers = opcode == "all-gather"
+        """A collective of parameters or of their gradients; return when it ends. Parameters are known before the
+        program begins. Compilers for TPUs issue a program's transfers between slices together, so the network's latency
+        passes once (benchmarks/slices.json)."""
+        follows = self.machine.torus and (opcode, axes) in self._issued
+        self._issued.add((opcode, axes))
+        gathers, gradients = opcode == "all-gather", opcode == "reduce-scatter"
         end = self._sent(
-            StepTransfer(opcode, axes, nbytes, self.times, gradients=opcode == "reduce-scatter"),
+            StepTransfer(opcode, axes, nbytes, self.times, gradients=gradients, follows=follows),
             self.begun if gathers and self.hides_parameters else self.now,
         )
         if not self.hides_parameters:

@@ -17,6 +17,7 @@ class StepTransfer(NamedTuple):
     times: float
     links: float = 1.0  # that a byte crosses on a torus, where that is not all of a gather's
     gradients: bool = False
+    follows: bool = False  # another one, issued with it, whose bytes the network's latency already preceded
 
 
 def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
@@ -36,7 +37,7 @@ def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
     whole = sent.gradients and machine.torus and slices
     opcodes = [sent.opcode, "all-gather"] if whole else [sent.opcode]
     each_s = crossed * sum(1 / machine.received_bytes_per_s(opcode, axes) for opcode in opcodes)
-    each_s += travel_s("all-reduce" if whole else sent.opcode, axes, machine)
+    each_s += travel_s("all-reduce" if whole else sent.opcode, axes, machine, network=not sent.follows)
     return sent.times * (machine.collective_latency_s + each_s)
 
 
@@ -45,13 +46,13 @@ def share_sent(plan: Plan, axes: Sequence[str]) -> float:
     return (plan.product(axes) - 1) / plan.product(axes)
 
 
-def travel_s(opcode: str, axes: Mapping[str, int], machine: CostModel) -> float:
+def travel_s(opcode: str, axes: Mapping[str, int], machine: CostModel, network: bool = True) -> float:
     """Seconds of a collective's hops without its bytes: along the links of each slice, there and back for a sum, and
-    once through the network, where all slices exchange their parts at the same time."""
+    once through the `network`, where all slices exchange their parts at the same time."""
     within = {axis: machine.devices_per_slice(axis, size) for axis, size in axes.items()}
     near = {axis: size for axis, size in within.items() if size > 1}
     link_s = max((machine.longest_hop_s(axis, axes[axis]) for axis in near), default=0.0)
-    network_s = max(machine.longest_hop_s(axis, size, network=True) for axis, size in axes.items())
+    network_s = network * max(machine.longest_hop_s(axis, size, network=True) for axis, size in axes.items())
     rounds = hops_round(near, machine) * (2 if opcode == "all-reduce" else 1) if near else 0
     return rounds * link_s + network_s
 

@@ -289,14 +289,25 @@ def test_a_step_of_8b_takes_longer_on_two_slices_than_on_one() -> None:
     assert one < step_seconds("2*v6e:16x16", "data=2,fsdp=256") < over, "gradients alone cross the network"
 
 
+def test_the_latency_of_the_network_passes_once_per_pass_of_a_layer_and_opcode() -> None:
+    step = step_of_8b("2*v6e:16x16", "fsdp=512")
+    first = [each for each in step.run().sent if each.times == step.workload.sizes.layers and not each.follows]
+    assert [each.opcode for each in first] == ["all-gather", "all-gather", "reduce-scatter"]
+    assert all(seconds_sent(each, step.plan, step.machines[0]) > 32 * 2.3e-3 for each in first)
+
+
 def step_seconds(target: str, mesh: str) -> float:
-    """Seconds of a step of llama3-8b with 4 sequences of 8k tokens per chip."""
+    return step_of_8b(target, mesh).seconds()
+
+
+def step_of_8b(target: str, mesh: str) -> SimulatedStep:
+    """A step of llama3-8b with 4 sequences of 8k tokens per chip."""
     machine, plan = parse_target(target), parse_plan(f"ring/zigzag/splash@{mesh},tile=1024")
     work = Workload(
         seq_len=8192, batch=4 * machine.devices, passes="step", model="llama3-8b", **load_model("llama3-8b").step_sizes
     )
     costs = cost_model(machine.hardware, work, plan, place_mesh(machine, plan.mesh or ()))
-    return SimulatedStep(work, plan, machine.hardware, [costs]).seconds()
+    return SimulatedStep(work, plan, machine.hardware, [costs])
 
 
 def test_an_exchange_over_slices_is_limited_by_the_busier_of_links_and_network() -> None:
