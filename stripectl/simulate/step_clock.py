@@ -1,9 +1,9 @@
 """The clock of a training step on one device: its matrices follow one another, and its collectives occupy the links of
 their axes.
 
-Devices are alike outside attention. A program that runs many times, like a layer or a chunk of rows, is simulated once:
-its transfers end before it runs again, as in a loop of XLA. Times are numbers, or vectors of plans whose attention has
-different tiles.
+Outside attention all devices do the same. A program that runs many times, like a layer or a chunk of rows, is simulated
+once: its transfers end before it runs again, as in a loop of XLA. Times are numbers, or vectors of plans whose
+attention has different tiles.
 """
 
 import functools

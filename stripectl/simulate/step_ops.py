@@ -70,7 +70,7 @@ class AttentionTimes(NamedTuple):
 
 @dataclass
 class SimulatedOps:
-    """The arithmetic of a plan's layers in a dtype, on a clock; gradients are sent with so many bytes per element."""
+    """The arithmetic of a plan's layers in a dtype, on a clock; `gradient_bytes` per element of a gradient are sent."""
 
     plan: Plan
     dtype: str
@@ -380,7 +380,7 @@ class SimulatedWeights(Mapping[str, Value]):
 
 @dataclass(frozen=True)
 class HaloComm:
-    """The part of `comm` that layers use outside attention: a shift along an axis, whose devices are alike."""
+    """The part of `comm` that layers use outside attention: a shift along an axis, on which all devices do the same."""
 
     ops: SimulatedOps
 

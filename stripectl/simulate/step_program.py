@@ -1,10 +1,10 @@
-"""A training step on clocks: the programs of the embedding, the layers and the head (`layers`), bound to `step_ops`,
-and the optimizer's memory traffic.
+"""A training step on a simulated clock: the programs of the embedding, the layers and the head (`layers`), bound to
+`step_ops`, and the optimizer's memory traffic.
 
-Each kind of layer is simulated once, forward and backward, between two moments at which all devices meet. Its attention
-was simulated on the clocks of all devices (`simulation`). Where a compiler lets matrices run during transfers of
-parameters (`hides_parameters`), a layer's parameters travel from its begin on and their gradients as soon as they are
-known; other transfers are waited for. Memory traffic outside matrices (norms, rotations, residuals) is not included.
+Each kind of layer is simulated once, forward and backward, between two moments at which all devices wait for each
+other. Its attention was simulated on the clocks of all devices (`simulation`). Where a compiler lets matrices run during
+transfers of parameters (`hides_parameters`), a layer's parameters travel from its begin on and their gradients as soon
+as they are known; other transfers are waited for. Memory traffic outside matrices (norms, rotations, residuals) is not included.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def run_step(
 ) -> StepClock:
     """The clock after a step, in which the attention of each kind of layer takes the given times, or none. Matrices run
     at `rate`, the optimizer at the memory's rate; `faster` says how many times as fast the parts `compute` and `memory`
-    of the machine are. Gradients are sent with so many bytes per element."""
+    of the machine are. `gradient_bytes` per element of a gradient are sent."""
     speeds = {"compute": 1.0, "memory": 1.0, **(faster or {})}
     clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine))
     ops, sizes, tensor = (
@@ -125,7 +125,7 @@ def layer_of(group: LayerGroup, ops: SimulatedOps, times: AttentionTimes) -> Att
 
 
 def _between(workload: Workload, plan: Plan, clock: StepClock, nbytes: float) -> None:
-    """The sum of the loss, and the moves of hidden states of so many bytes, and of their gradients, between layers of
+    """The sum of the loss, and the moves of hidden states, of `nbytes`, and of their gradients, between layers of
     two layouts."""
     if over := wide_axes(plan, (*BATCH_AXES, *SEQUENCE_AXES)):
         clock.send("all-reduce", over, 2 * share_sent(plan, over) * FLOAT32)

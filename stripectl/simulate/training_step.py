@@ -72,7 +72,7 @@ def simulated_step(
     m: Measurement, hardware: Hardware, clock: StepClock, attention: Sequence[GroupTimes], at: int = 0
 ) -> Measurement:
     """Add the simulated time and bytes of the step to a measurement. `attention` holds the times of a layer of each
-    kind, and `clock` those of the step, where the plan is number `at` of those simulated together."""
+    kind, and `clock` the times of the step, where the plan is number `at` of those simulated together."""
     sent, time = step_sent_bytes(m.layers, clock.sent, attention), step_time(clock, at)
     return with_step_sources(replace(m, bytes=sent, median_s=time.seconds), time.parts, hardware)
 
