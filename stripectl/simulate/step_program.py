@@ -2,9 +2,10 @@
 `step_ops`, and the optimizer's memory traffic.
 
 Each kind of layer is simulated once, forward and backward, between two moments at which all devices wait for each
-other. Its attention was simulated on the clocks of all devices (`simulation`). Where a compiler lets matrices run during
-transfers of parameters (`hides_parameters`), a layer's parameters travel from its begin on and their gradients as soon
-as they are known; other transfers are waited for. Memory traffic outside matrices (norms, rotations, residuals) is not included.
+other. Its attention was simulated on the clocks of all devices (`simulation`). Where a compiler lets matrices run
+during transfers of parameters (`hides_parameters`), a layer's parameters travel from its begin on and their gradients
+as soon as they are known; other transfers are waited for. Memory traffic outside matrices (norms, rotations, residuals)
+is not included.
 """
 
 from collections.abc import Mapping, Sequence
