@@ -18,6 +18,7 @@ import numpy as np
 from stripectl.core.plan import Plan
 from stripectl.costs.cost_model import CostModel
 from stripectl.costs.matrices import MatrixProduct, MatrixRate
+from stripectl.simulate.part_ledger import PartLedger
 from stripectl.simulate.transfers import StepTransfer, seconds_sent
 
 Seconds = float | np.ndarray  # of one plan, or by plan
@@ -44,6 +45,7 @@ class StepClock:
         self, plan: Plan, machine: CostModel, rate: MatrixRate | None, speed: float, hides_parameters: bool
     ) -> None:
         self.plan, self.machine, self.rate, self.speed = plan, machine, rate, speed
+        self.ledger = PartLedger()
         self.hides_parameters = hides_parameters
         self.now: Seconds = 0.0
         self.begun: Seconds = 0.0  # when the program that is repeated begins

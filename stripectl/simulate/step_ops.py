@@ -7,11 +7,14 @@ that nothing is computed again without need, as in `jax.checkpoint`. The backwar
 in reverse order: each one first makes the values that its gradients need.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.ops import Weights
@@ -19,7 +22,9 @@ from stripectl.core.parameters import USED, Parameter, parameter_gather
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.scheme import schemes
+from stripectl.core.scopes import ATTENTION, HEAD
 from stripectl.core.workload import DTYPE_BYTES
+from stripectl.simulate.part_ledger import Held, PartLedger
 from stripectl.simulate.step_clock import AttentionTime, Seconds, StepClock
 from stripectl.simulate.transfers import share_sent
 
@@ -28,30 +33,63 @@ ROWS = 1  # dimension of hidden states (b, t, d)
 TOKENS_OF_HEADS = 2  # dimension of (b, n, t, h)
 # Kinds of operations, as `training.sharding.POLICIES` tells them apart.
 MOVE, MATRIX, SUM, OTHER = "move", "matrix", "sum", "other"
-GATHER = "gather"  # of a parameter: never kept, and under way before the first operation needs it
+GATHER = "gather"  # of a parameter: never kept
+# Parts of memory.
+ACTIVATIONS, GATHERED, GRADIENTS, LOGITS = "activations", "gathered parameters", "gradients", "logits"
 KEEPS = {"full": (), "attention": (), "dots": (MATRIX, SUM), "none": (MATRIX, SUM, OTHER)}
+
+
+class Slot(NamedTuple):
+    """The gradient of a value: the value's name, the gradient's bytes, and the part of memory."""
+
+    name: int
+    nbytes: float
+    part: str
 
 
 @dataclass(eq=False)
 class Value:
-    """An array of one device: its shape, bytes per element, when it is there, and how it is made if it is not yet."""
+    """An array of one device: its shape, bytes per element, when it is there, and how it is made if it is not yet; its
+    memory is None before, and where another array's memory has it."""
 
     shape: tuple[float, ...]
     itemsize: int
+    part: str = ACTIVATIONS
     ready: Seconds = 0.0
     make: Callable[[], None] | None = None
+    memory: Held | None = None
+    name: int = field(default_factory=itertools.count().__next__)
 
     @property
     def nbytes(self) -> float:
         return math.prod(self.shape) * self.itemsize
 
+    @property
+    def slot(self) -> Slot:
+        if self.part == GATHERED:
+            return Slot(self.name, math.prod(self.shape) * FLOAT32, GRADIENTS)
+        return Slot(self.name, self.nbytes, self.part)
+
 
 class Operation(NamedTuple):
-    """A recorded operation: its part of the step, the values that its gradients need, and their computation."""
+    """A recorded operation: its part of the step, its result, the inputs that have gradients, the values that these
+    need, and their computation. `in_place` gradients take the memory of the result's gradient."""
 
     section: str
+    out: Slot
+    inputs: Sequence[Slot]
     needs: Sequence[Value]
-    backward: Callable[[], Any]
+    backward: Callable[[], Any] | None
+    in_place: bool
+
+
+class AttentionMemory(NamedTuple):
+    """Bytes of a layer's attention on a device: at its peak, of one plan or by plan; from its forward to its backward
+    pass where everything is kept; and what its own backward pass needs besides queries, keys, values and output."""
+
+    peak_bytes: Any = 0
+    held_bytes: int = 0
+    residual_bytes: float = 0
 
 
 class AttentionTimes(NamedTuple):
@@ -62,10 +100,11 @@ class AttentionTimes(NamedTuple):
     again: AttentionTime | None
     moves: AttentionTime | None
     backward: AttentionTime
+    memory: AttentionMemory = AttentionMemory()
 
     @property
     def all(self) -> list[AttentionTime]:
-        return [each for each in self if each]
+        return [each for each in self[:4] if each]
 
 
 @dataclass
@@ -76,12 +115,19 @@ class SimulatedOps:
     dtype: str
     clock: StepClock
     gradient_bytes: int = FLOAT32
+    copies: int = 0  # of the embedding's gradient, while it is summed
     tape: list[Operation] | None = None
     keeps: Sequence[str] | None = None  # kinds whose values were kept, in a program that is replayed
+    gradients: dict[int, Held | None] = field(default_factory=dict[int, Held | None])  # by name of the value
+    gathers: list[Value] = field(default_factory=list[Value])  # of parameters that a replayed program has not begun
 
     @property
     def itemsize(self) -> int:
         return DTYPE_BYTES[self.dtype]
+
+    @property
+    def ledger(self) -> PartLedger:
+        return self.clock.ledger
 
     @property
     def devices(self) -> int:
@@ -99,7 +145,20 @@ class SimulatedOps:
         yield
         self.clock.section = before
 
-    def record(self, program: Callable[[], Any], keeps: Sequence[str] | None = None) -> list[Operation]:
+    def value(self, shape: tuple[float, ...], itemsize: int | None = None, part: str | None = None) -> Value:
+        """A value that is not made yet."""
+        if part is None:
+            own = self.clock.section
+            part = own if own == ATTENTION else LOGITS if own == HEAD and itemsize == FLOAT32 else ACTIVATIONS
+        return Value(shape, itemsize or self.itemsize, part)
+
+    def input(self, shape: tuple[float, ...]) -> Value:
+        """Hidden states that are there."""
+        out = self.value(shape)
+        out.memory = self.ledger.hold(out.part, out.nbytes)
+        return out
+
+    def record(self, program: Callable[[], Value], keeps: Sequence[str] | None = None) -> list[Operation]:
         """The operations of a program that runs now, or is replayed where only values of some kinds were kept."""
         before, self.tape, self.keeps = (self.tape, self.keeps), [], keeps
         program()
@@ -114,20 +173,39 @@ class SimulatedOps:
         self.tape, self.keeps = before
         return found
 
-    def transpose(self, tape: Sequence[Operation]) -> None:
-        """The backward pass of recorded operations."""
-        for each in reversed(tape):
+    def transpose(self, tape: list[Operation]) -> None:
+        """The backward pass of recorded operations, which it takes from the tape. Where parameters travel while matrices
+        run, all their gathers are under way before the first operation needs one."""
+        if self.clock.hides_parameters:
+            self.make(*self.gathers, waits=False)
+        self.gathers.clear()
+        self.add_gradient(tape[-1].out)  # of the program's result
+        while tape:
+            each = tape.pop()
+            own = self.gradients.pop(each.out.name, None)
             with self.section(each.section):
                 self.make(*each.needs)
-                each.backward()
+                if each.backward:
+                    each.backward()
+                if each.in_place:
+                    own = None
+                for slot in each.inputs:
+                    self.add_gradient(slot)
+            del own, each
 
-    def make(self, *values: Value) -> None:
+    def add_gradient(self, slot: Slot) -> None:
+        """Add to the gradient of a value, which takes memory from its first part on."""
+        if slot.name not in self.gradients:
+            self.gradients[slot.name] = self.ledger.hold(slot.part, slot.nbytes) if slot.nbytes else None
+
+    def make(self, *values: Value, waits: bool = True) -> None:
         """Compute values that do not exist yet, and wait until all are there."""
         for each in values:
             if make := each.make:
                 each.make = None
                 make()
-            self.clock.wait(each.ready)
+            if waits:
+                self.clock.wait(each.ready)
 
     def operation(
         self,
@@ -140,51 +218,75 @@ class SimulatedOps:
         kind: str = OTHER,
         kept: bool | None = None,
         itemsize: int | None = None,
+        nbytes: float | None = None,
+        part: str | None = None,
+        view: bool = False,
+        in_place: bool = False,
+        needs_result: bool = False,
     ) -> Value:
         """The result of an operation. `forward` returns when the result is there if that is later than now. The result
-        is kept if values of its `kind` are, unless `kept` says so."""
-        out, section = Value(shape, itemsize or self.itemsize), self.clock.section
+        is kept if values of its `kind` are, unless `kept` says so. It takes `nbytes` of memory where that is more than
+        the array; a `view` takes none."""
+        out, section = self.value(shape, itemsize, part), self.clock.section
+        size = out.nbytes if nbytes is None else nbytes
+        if self.tape is not None:
+            own = [each.slot for each in inputs]
+            needs = [*needs, out] if needs_result else needs
+            self.tape.append(Operation(section, out.slot, own, needs, backward, in_place or view))
 
         def make() -> None:
             self.make(*inputs)
+            out.memory = inputs[0].memory if view and inputs else self.ledger.hold(out.part, size) if size else None
             with self.section(section):
                 ready = forward and forward()
                 out.ready = 0.0 if ready is None else ready
 
-        if self.keeps is None or kind == GATHER:
+        if self.keeps is None:
             make()
-        elif not (kind in self.keeps if kept is None else kept):
+        elif kind in self.keeps if kept is None else kept:
+            out.memory = self.ledger.hold(out.part, size)
+        else:
             out.make = make
-        if self.tape is not None and backward:
-            self.tape.append(Operation(section, needs, backward))
+            if kind == GATHER:
+                self.gathers.append(out)
         return out
 
     def to_tensor_parallel(self, x: Value) -> Value:
         if self.devices == 1:
             return x
         if not self.shards_rows:
-            return self.operation(x.shape, [x], None, lambda: self._sum(x), kind=MOVE)
+            nbytes = x.nbytes
+            return self.operation(x.shape, [x], None, lambda: self._sum(nbytes), kind=MOVE, view=True)
         whole = (x.shape[0], x.shape[1] * self.devices, *x.shape[2:])
-        out = Value(whole, x.itemsize)
+        nbytes = x.nbytes * self.devices
         return self.operation(
-            whole, [x], lambda: self._part("all-gather", out), lambda: self._part("reduce-scatter", out), kind=MOVE
+            whole,
+            [x],
+            lambda: self._part("all-gather", nbytes),
+            lambda: self._part("reduce-scatter", nbytes),
+            kind=MOVE,
         )
 
     def from_tensor_parallel(self, x: Value) -> Value:
         if self.devices == 1:
             return x
+        nbytes = x.nbytes
         if not self.shards_rows:
-            return self.operation(x.shape, [x], lambda: self._sum(x), kind=SUM)
+            return self.operation(x.shape, [x], lambda: self._sum(nbytes), None, kind=SUM, in_place=True)
         part = (x.shape[0], x.shape[1] / self.devices, *x.shape[2:])
         return self.operation(
-            part, [x], lambda: self._part("reduce-scatter", x), lambda: self._part("all-gather", x), kind=SUM
+            part,
+            [x],
+            lambda: self._part("reduce-scatter", nbytes),
+            lambda: self._part("all-gather", nbytes),
+            kind=SUM,
         )
 
-    def _sum(self, x: Value, nbytes: float | None = None) -> None:
-        self.clock.send("all-reduce", HEAD_AXES, 2 * share_sent(self.plan, HEAD_AXES) * (nbytes or x.nbytes))
+    def _sum(self, nbytes: float) -> None:
+        self.clock.send("all-reduce", HEAD_AXES, 2 * share_sent(self.plan, HEAD_AXES) * nbytes)
 
-    def _part(self, opcode: str, whole: Value) -> None:
-        self.clock.send(opcode, HEAD_AXES, share_sent(self.plan, HEAD_AXES) * whole.nbytes)
+    def _part(self, opcode: str, nbytes: float) -> None:
+        self.clock.send(opcode, HEAD_AXES, share_sent(self.plan, HEAD_AXES) * nbytes)
 
     def einsum(self, equation: str, x: Value, weight: Value, dtype: str | None = None) -> Value:
         given, out = equation.split("->")
@@ -216,7 +318,7 @@ class SimulatedOps:
     def elementwise(self, x: Value, *others: Value, needs: bool = True, itemsize: int | None = None) -> Value:
         """The result of an operation on elements, in the shape of x, whose gradients may need its inputs."""
         inputs = (x, *others)
-        return self.operation(x.shape, inputs, None, without_cost, needs=inputs if needs else (), itemsize=itemsize)
+        return self.operation(x.shape, inputs, needs=inputs if needs else (), itemsize=itemsize, in_place=True)
 
     def add(self, x: Value, y: Value) -> Value:
         return self.elementwise(x, y, needs=False)
@@ -231,34 +333,37 @@ class SimulatedOps:
         return self.elementwise(gate, up)
 
     def embed(self, table: Value, tokens: Value) -> Value:
-        cols = table.shape[1]
-        found = self.operation((*tokens.shape, cols), [table], None, without_cost)
+        cols, whole = table.shape[1], table.slot.nbytes
+        found = self.operation((*tokens.shape, cols), [table], None, lambda: self._embedding_gradient(whole))
         if self.devices == 1:
             return found
         if self.shards_rows:
-            batch, rows = tokens.shape
+            (batch, rows), nbytes = tokens.shape, found.nbytes
 
             def exchange() -> None:
-                self.clock.send("all-to-all", HEAD_AXES, share_sent(self.plan, HEAD_AXES) * found.nbytes)
+                self.clock.send("all-to-all", HEAD_AXES, share_sent(self.plan, HEAD_AXES) * nbytes)
 
             return self.operation((batch, rows / self.devices, cols * self.devices), [found], exchange, exchange)
-        whole = Value((*tokens.shape, cols * self.devices), self.itemsize)
-        return self.operation(whole.shape, [found], lambda: self._part("all-gather", whole))
+        nbytes = found.nbytes * self.devices
+        shape = (*tokens.shape, cols * self.devices)
+        return self.operation(shape, [found], lambda: self._part("all-gather", nbytes))
+
+    def _embedding_gradient(self, nbytes: float) -> None:
+        """The arrays of the size of an embedding's gradient while the gradient is made."""
+        self.ledger.beside(GRADIENTS, self.copies * nbytes)
 
     def cross_entropy(self, logits: Value, targets: Value) -> Value:
         each = math.prod(targets.shape) * FLOAT32  # of a number for every target
 
         def total() -> None:  # the largest logit, and the sum of exponentials
-            self._sum(logits, each)
-            self._sum(logits, each)
+            self._sum(each)
+            self._sum(each)
 
-        forward = (total, lambda: self._sum(logits, each)) if self.devices > 1 else (None, None)
+        forward = (total, lambda: self._sum(each)) if self.devices > 1 else (None, None)
         exponentials, score = (
             self.operation(targets.shape, [logits], run, kind=SUM, itemsize=FLOAT32) for run in forward
         )
-        return self.operation(
-            (), [exponentials, score], None, without_cost, needs=(logits, exponentials), itemsize=FLOAT32
-        )
+        return self.operation((), [exponentials, score], needs=(logits, exponentials), itemsize=FLOAT32)
 
     def convolve(self, x: Value, before: Value, weight: Value) -> Value:
         return self.elementwise(x, before, weight)
@@ -282,14 +387,14 @@ class SimulatedOps:
 
     def _rows(self, rows: float, *inputs: Value) -> Value:
         batch, heads, _, size = inputs[0].shape
-        return self.operation((batch, heads, rows, size), inputs)
+        return self.operation((batch, heads, rows, size), inputs, view=True)
 
     def pack(self, arrays: Sequence[Value]) -> Value:
         batch = arrays[0].shape[0]
-        return self.operation((batch, sum(math.prod(each.shape) / batch for each in arrays)), arrays)
+        return self.operation((batch, sum(math.prod(each.shape) / batch for each in arrays)), arrays, view=True)
 
     def unpack(self, packed: Value, like: Sequence[Value]) -> Sequence[Value]:
-        return [self.operation(each.shape, [packed]) for each in like]
+        return [self.operation(each.shape, [packed], view=True) for each in like]
 
     def zeros_like(self, x: Value) -> Value:
         return self.operation(x.shape, [])
@@ -313,28 +418,40 @@ class SimulatedOps:
                 self.run(of_chunk)
 
         def backward() -> None:
+            self.add_gradient(x.slot)
+            before = set(self.gradients)
             with self.clock.repeated(chunks):
                 self.transpose(self.record(of_chunk, keeps=()))
+            for name in self.gradients.keys() - before - {each.name for each in gathered.values()}:
+                del self.gradients[name]
 
         inputs = (x, *gathered.values())
         return self.operation(() if targets else x.shape, inputs, forward, backward, needs=inputs)
 
     def attend(self, times: AttentionTimes, value_dim: float, q: Value, *others: Value) -> Value:
         """The output of attention, whose times are known."""
+        peak, held, residual = times.memory
+        given = q.nbytes + sum(each.nbytes for each in others)
+        shape = (*q.shape[:-1], value_dim)
+        output = math.prod(shape) * self.itemsize
+        everything = self.keeps is not None and OTHER in self.keeps
 
         def backward() -> None:
             if times.moves:
                 self.clock.attend(times.moves)
             self.clock.attend(times.backward)
+            self.ledger.beside(ATTENTION, np.maximum(0, peak - given - 2 * output))
 
         forward = times.again if self.keeps is not None and times.again else times.forward
         return self.operation(
-            (*q.shape[:-1], value_dim),
+            shape,
             [q, *others],
             lambda: self.clock.attend(forward),
             backward,
             needs=[q, *others],
             kept=not times.again,
+            nbytes=max(output, held - given if everything else 0) + residual,
+            needs_result=True,
         )
 
     def parameter(self, parameter: Parameter) -> Value:
@@ -358,7 +475,8 @@ class SimulatedOps:
             size / (self.devices if dim and USED[dim] == HEAD_AXES else 1)
             for size, dim in zip(parameter.shape, parameter.dims, strict=True)
         )
-        return self.operation(shape, [], gather, scatter, kind=GATHER, itemsize=FLOAT32)
+        nbytes = None if how.stored else 0  # else a part of the parameters in the dtype of the step
+        return self.operation(shape, [], gather, scatter, kind=GATHER, part=GATHERED, nbytes=nbytes)
 
 
 @dataclass(frozen=True)
@@ -400,7 +518,3 @@ class HaloComm:
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         return self.ops.operation(x.shape, [x, y])
-
-
-def without_cost() -> None:
-    """The gradients of an operation without cost."""

@@ -87,31 +87,44 @@ def run_step(
     of the machine are. `gradient_bytes` per element of a gradient are sent."""
     speeds = {"compute": 1.0, "memory": 1.0, **(faster or {})}
     clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine))
-    ops, sizes, tensor = (
-        SimulatedOps(plan, workload.dtype, clock, gradient_bytes),
-        workload.sizes,
-        plan.product(HEAD_AXES),
-    )
+    ops = SimulatedOps(plan, workload.dtype, clock, gradient_bytes, COPIES[kind])
+    sizes, tensor, ledger = workload.sizes, plan.product(HEAD_AXES), clock.ledger
     gathered = partial(SimulatedWeights, ops=ops)
     requests = workload.batch / plan.product(BATCH_AXES)
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = Value((requests, rows), 4)
-    x = Value((requests, rows / (tensor if ops.shards_rows else 1), sizes.hidden), ops.itemsize)
+    stream = requests, rows / (tensor if ops.shards_rows else 1), sizes.hidden
+    state = step_state(workload, plan)
+    for part in (PARAMETERS, OPTIMIZER, GATHERED):
+        ledger.take(part, state[part])
+
+    def layer(group: LayerGroup, times: AttentionTimes) -> Value:
+        return decoder_layer(ops.input(stream), gathered, layer_of(group, ops, times), ops, HaloComm(ops))
+
+    kinds = layer_groups(workload, plan)
     layers = [
-        (group.layers, partial(decoder_layer, x, gathered, layer_of(group, ops, times), ops, HaloComm(ops)))
-        for group, times in zip(layer_groups(workload, plan), attention or [NO_TIME] * len(workload.kinds), strict=True)
+        (group, partial(layer, group, times))
+        for group, times in zip(kinds, attention or [NO_TIME] * len(kinds), strict=True)
     ]
     first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), ops))
-    for count, layer in layers:
-        with clock.repeated(count):
-            ops.run(layer)
-    ops.transpose(ops.record(lambda: loss(x, tokens, gathered(head_parameters(sizes)), ops)))
-    for (count, layer), group in zip(layers, layer_groups(workload, plan), strict=True):
-        with clock.repeated(count):
-            ops.transpose(ops.record(layer, KEEPS[group.plan.remat]))
+    kept = list[list[Operation]]()
+    for group, program in layers:
+        with clock.repeated(group.layers):
+            ops.run(program)
+        before = ledger.in_use[ACTIVATIONS] + ledger.in_use[ATTENTION]
+        kept.append(ops.record(program, KEEPS[group.plan.remat]))
+        ledger.take(ACTIVATIONS, (group.layers - 1) * (ledger.in_use[ACTIVATIONS] + ledger.in_use[ATTENTION] - before))
+    ops.transpose(ops.record(lambda: loss(ops.input(stream), tokens, gathered(head_parameters(sizes)), ops)))
+    ops.gradients.clear()
+    ledger.take(GRADIENTS, state[GRADIENTS] - state[LAST_GRADIENT])
+    for (group, _), tape in zip(layers, kept, strict=True):
+        with clock.repeated(group.layers):
+            ops.transpose(tape)
+        ops.gradients.clear()
+    ledger.in_use[ACTIVATIONS] = 0
     ops.transpose(first)
     clock.finish_transfers()
-    _between(workload, plan, clock, x.nbytes)
+    _between(workload, plan, clock, math.prod(stream) * ops.itemsize)
     with ops.section(OPTIMIZER):
         if memory_bytes_per_s:
             clock.compute(optimizer_bytes(workload, plan) / memory_bytes_per_s / speeds["memory"])
