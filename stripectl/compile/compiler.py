@@ -47,7 +47,8 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.records import read_record, record_json
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_memory import step_memory, uncomputed_bytes
+from stripectl.simulate.step_memory import step_memory
+from stripectl.simulate.step_state import uncomputed_bytes
 from stripectl.simulate.training_step import PREDICTED, attention_cost_source, compiled_step
 from stripectl.util import disk_cache
 from stripectl.util.progress import Say

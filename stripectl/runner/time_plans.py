@@ -24,7 +24,7 @@ from stripectl.runner.static_facts import facts_of_counts, why_not_unrolled, wit
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import GroupTimes, simulate_times
 from stripectl.simulate.step_clock import StepClock
-from stripectl.simulate.step_memory import AttentionMemory, layer_in_memory, step_memory
+from stripectl.simulate.step_memory import layer_in_memory
 from stripectl.simulate.training_step import SimulatedStep, attention_cost_source, explained_step, simulated_step
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback
 from stripectl.workers.failure import failure_kind
@@ -157,9 +157,7 @@ class Clocks:
 
 
 def _step(made: Measurement, clocks: Clocks, at: int) -> Measurement:
-    memories = [AttentionMemory(int(times.peak_bytes[at]), times.held_bytes) for times in clocks.attention]
-    memory = step_memory(made.workload, made.plan, clocks.hardware.kind, memories)
+    clock = clocks.clock(made)
+    memory = clock.ledger.peak(at)
     made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values())))
-    if made.status != "ok":
-        return made
-    return simulated_step(made, clocks.hardware, clocks.clock(made), clocks.attention, at)
+    return simulated_step(made, clocks.hardware, clock, clocks.attention, at) if made.status == "ok" else made

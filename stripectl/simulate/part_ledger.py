@@ -1,6 +1,6 @@
 """Bytes in use on a device, by part, and the contents of its memory at the peak."""
 
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,20 @@ class PartLedger:
     """Bytes in use by part, and the contents at the peak, of one plan or by plan."""
 
     def __init__(self) -> None:
-        self.in_use = Counter[str]()
-        self._total = self._most = 0.0
+        self.in_use = defaultdict[str, float](float)
+        self.total = self._most = 0.0
         self._contents = dict[str, float]()
         self._besides = list[tuple[dict[str, float], str, Any]]()
 
     def take(self, part: str, nbytes: float) -> None:
         self.in_use[part] += nbytes
-        self._total += nbytes
-        if self._total > self._most:
-            self._most, self._contents = self._total, dict(self.in_use)
+        self.total += nbytes
+        if self.total > self._most:
+            self._most, self._contents = self.total, dict(self.in_use)
 
     def give_back(self, part: str, nbytes: float) -> None:
         self.in_use[part] -= nbytes
-        self._total -= nbytes
+        self.total -= nbytes
 
     def hold(self, part: str, nbytes: float) -> "Held":
         """Memory of an array."""

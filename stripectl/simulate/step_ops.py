@@ -56,7 +56,7 @@ class Value:
     itemsize: int
     part: str = ACTIVATIONS
     ready: Seconds = 0.0
-    make: Callable[[], None] | None = None
+    make: Callable[["Value"], None] | None = None
     memory: Held | None = None
     name: int = field(default_factory=itertools.count().__next__)
 
@@ -83,6 +83,13 @@ class Operation(NamedTuple):
     in_place: bool
 
 
+class Tape(NamedTuple):
+    """The recorded operations of a program, and the parameters whose gathers a replayed program has not begun."""
+
+    operations: list[Operation]
+    gathers: list[Value]
+
+
 class AttentionMemory(NamedTuple):
     """Bytes of a layer's attention on a device: at its peak, of one plan or by plan; from its forward to its backward
     pass where everything is kept; and what its own backward pass needs besides queries, keys, values and output."""
@@ -107,6 +114,22 @@ class AttentionTimes(NamedTuple):
         return [each for each in self[:4] if each]
 
 
+class MemoryHabits(NamedTuple):
+    """Arrays of parameters that XLA makes for a kind of device, as schedules of compiled steps show them."""
+
+    narrows_all: bool  # before the layers, it converts the stored parts of all parameters to the dtype of the step
+    widens: bool  # it converts gathered parameters to float32 before their products
+    copies_sums: bool  # it keeps a second array for each gradient of the embedding's size that it sums
+    travels: bool  # a layer's parameters are gathered when it begins, and its gradients scattered while the next runs
+
+
+HABITS = {
+    "tpu": MemoryHabits(narrows_all=True, widens=False, copies_sums=False, travels=False),
+    "gpu": MemoryHabits(narrows_all=False, widens=True, copies_sums=True, travels=True),
+    "cpu": MemoryHabits(narrows_all=False, widens=True, copies_sums=True, travels=False),
+}
+
+
 @dataclass
 class SimulatedOps:
     """The arithmetic of a plan's layers in a dtype, on a clock; `gradient_bytes` per element of a gradient are sent."""
@@ -115,15 +138,19 @@ class SimulatedOps:
     dtype: str
     clock: StepClock
     gradient_bytes: int = FLOAT32
-    copies: int = 0  # of the embedding's gradient, while it is summed
-    tape: list[Operation] | None = None
+    habits: MemoryHabits = HABITS["tpu"]
+    tape: Tape | None = None
     keeps: Sequence[str] | None = None  # kinds whose values were kept, in a program that is replayed
     gradients: dict[int, Held | None] = field(default_factory=dict[int, Held | None])  # by name of the value
-    gathers: list[Value] = field(default_factory=list[Value])  # of parameters that a replayed program has not begun
 
     @property
     def itemsize(self) -> int:
         return DTYPE_BYTES[self.dtype]
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes in memory per element of a gathered parameter."""
+        return FLOAT32 if self.habits.widens else self.itemsize
 
     @property
     def ledger(self) -> PartLedger:
@@ -158,9 +185,9 @@ class SimulatedOps:
         out.memory = self.ledger.hold(out.part, out.nbytes)
         return out
 
-    def record(self, program: Callable[[], Value], keeps: Sequence[str] | None = None) -> list[Operation]:
+    def record(self, program: Callable[[], Value], keeps: Sequence[str] | None = None) -> Tape:
         """The operations of a program that runs now, or is replayed where only values of some kinds were kept."""
-        before, self.tape, self.keeps = (self.tape, self.keeps), [], keeps
+        before, self.tape, self.keeps = (self.tape, self.keeps), Tape([], []), keeps
         program()
         found = self.tape
         self.tape, self.keeps = before
@@ -173,15 +200,17 @@ class SimulatedOps:
         self.tape, self.keeps = before
         return found
 
-    def transpose(self, tape: list[Operation]) -> None:
-        """The backward pass of recorded operations, which it takes from the tape. Where parameters travel while matrices
-        run, all their gathers are under way before the first operation needs one."""
-        if self.clock.hides_parameters:
-            self.make(*self.gathers, waits=False)
-        self.gathers.clear()
-        self.add_gradient(tape[-1].out)  # of the program's result
-        while tape:
-            each = tape.pop()
+    def transpose(self, tape: Tape) -> None:
+        """The backward pass of recorded operations, which it takes from the tape. Where parameters travel while
+        matrices run, all their gathers are under way before the first operation needs one, and gradients are in memory
+        until the program ends."""
+        if self.habits.travels:
+            self.make(*tape.gathers, waits=False)
+        tape.gathers.clear()
+        self.add_gradient(tape.operations[-1].out)  # of the program's result
+        scattered = list[Held | None]()
+        while tape.operations:
+            each = tape.operations.pop()
             own = self.gradients.pop(each.out.name, None)
             with self.section(each.section):
                 self.make(*each.needs)
@@ -189,6 +218,8 @@ class SimulatedOps:
                     each.backward()
                 if each.in_place:
                     own = None
+                if each.out.part == GRADIENTS and self.habits.travels:
+                    scattered.append(own)
                 for slot in each.inputs:
                     self.add_gradient(slot)
             del own, each
@@ -203,7 +234,7 @@ class SimulatedOps:
         for each in values:
             if make := each.make:
                 each.make = None
-                make()
+                make(each)
             if waits:
                 self.clock.wait(each.ready)
 
@@ -232,9 +263,9 @@ class SimulatedOps:
         if self.tape is not None:
             own = [each.slot for each in inputs]
             needs = [*needs, out] if needs_result else needs
-            self.tape.append(Operation(section, out.slot, own, needs, backward, in_place or view))
+            self.tape.operations.append(Operation(section, out.slot, own, needs, backward, in_place or view))
 
-        def make() -> None:
+        def make(out: Value) -> None:  # without a reference to it, so that it leaves memory with its last user
             self.make(*inputs)
             out.memory = inputs[0].memory if view and inputs else self.ledger.hold(out.part, size) if size else None
             with self.section(section):
@@ -242,13 +273,13 @@ class SimulatedOps:
                 out.ready = 0.0 if ready is None else ready
 
         if self.keeps is None:
-            make()
+            make(out)
         elif kind in self.keeps if kept is None else kept:
-            out.memory = self.ledger.hold(out.part, size)
+            out.memory = self.ledger.hold(ACTIVATIONS, size)
         else:
             out.make = make
-            if kind == GATHER:
-                self.gathers.append(out)
+            if kind == GATHER and self.tape:
+                self.tape.gathers.append(out)
         return out
 
     def to_tensor_parallel(self, x: Value) -> Value:
@@ -315,19 +346,33 @@ class SimulatedOps:
             itemsize=DTYPE_BYTES[dtype] if dtype else None,
         )
 
-    def elementwise(self, x: Value, *others: Value, needs: bool = True, itemsize: int | None = None) -> Value:
+    @property
+    def keeps_everything(self) -> bool:
+        return self.keeps is not None and OTHER in self.keeps
+
+    def elementwise(
+        self, x: Value, *others: Value, needs: bool = True, itemsize: int | None = None, nbytes: float | None = None
+    ) -> Value:
         """The result of an operation on elements, in the shape of x, whose gradients may need its inputs."""
         inputs = (x, *others)
-        return self.operation(x.shape, inputs, needs=inputs if needs else (), itemsize=itemsize, in_place=True)
+        return self.operation(
+            x.shape, inputs, needs=inputs if needs else (), itemsize=itemsize, nbytes=nbytes, in_place=True
+        )
 
     def add(self, x: Value, y: Value) -> Value:
         return self.elementwise(x, y, needs=False)
 
     def norm(self, x: Value, scale: Value | None = None, factor: float = 1.0) -> Value:
-        return self.elementwise(x, *([] if scale is None else [scale]))
+        # Its gradients need x / rms and 2 x, and for GPUs XLA also keeps x, in float32.
+        unit = self.elementwise(x, nbytes=self._kept_wide(x, 2 + self.habits.widens) or 0)
+        return unit if scale is None else self.elementwise(unit, scale)
 
     def rotate(self, x: Value, turn: Any) -> Value:
-        return self.elementwise(x, needs=False)
+        return self.elementwise(x, needs=False, nbytes=self._kept_wide(x, self.habits.widens) or None)
+
+    def _kept_wide(self, x: Value, arrays: int) -> float:
+        """The bytes of arrays of the shape of x in float32 where everything is kept, else 0."""
+        return arrays * math.prod(x.shape) * FLOAT32 * self.keeps_everything
 
     def swiglu(self, gate: Value, up: Value) -> Value:
         return self.elementwise(gate, up)
@@ -350,7 +395,7 @@ class SimulatedOps:
 
     def _embedding_gradient(self, nbytes: float) -> None:
         """The arrays of the size of an embedding's gradient while the gradient is made."""
-        self.ledger.beside(GRADIENTS, self.copies * nbytes)
+        self.ledger.beside(GRADIENTS, (1 + self.habits.copies_sums) * nbytes)
 
     def cross_entropy(self, logits: Value, targets: Value) -> Value:
         each = math.prod(targets.shape) * FLOAT32  # of a number for every target
@@ -434,7 +479,6 @@ class SimulatedOps:
         given = q.nbytes + sum(each.nbytes for each in others)
         shape = (*q.shape[:-1], value_dim)
         output = math.prod(shape) * self.itemsize
-        everything = self.keeps is not None and OTHER in self.keeps
 
         def backward() -> None:
             if times.moves:
@@ -450,7 +494,7 @@ class SimulatedOps:
             backward,
             needs=[q, *others],
             kept=not times.again,
-            nbytes=max(output, held - given if everything else 0) + residual,
+            nbytes=max(output, held - given if self.keeps_everything else 0) + residual,
             needs_result=True,
         )
 
@@ -475,7 +519,8 @@ class SimulatedOps:
             size / (self.devices if dim and USED[dim] == HEAD_AXES else 1)
             for size, dim in zip(parameter.shape, parameter.dims, strict=True)
         )
-        nbytes = None if how.stored else 0  # else a part of the parameters in the dtype of the step
+        # A parameter that is not gathered is a part of the parameters in the dtype of the step.
+        nbytes = math.prod(shape) * self.gathered_bytes if how.stored or not self.habits.narrows_all else 0
         return self.operation(shape, [], gather, scatter, kind=GATHER, part=GATHERED, nbytes=nbytes)
 
 

@@ -8,6 +8,7 @@ as soon as they are known; other transfers are waited for. Memory traffic outsid
 is not included.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -27,17 +28,23 @@ from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, loss
 from stripectl.simulate.step_clock import AttentionTime, StepClock
 from stripectl.simulate.step_ops import (
+    ACTIVATIONS,
     FLOAT32,
+    GATHERED,
+    GRADIENTS,
+    HABITS,
     KEEPS,
+    LOGITS,
     AttentionTimes,
     HaloComm,
     SimulatedOps,
     SimulatedWeights,
+    Tape,
     Value,
 )
+from stripectl.simulate.step_state import STATE_BYTES, step_state
 from stripectl.simulate.transfers import share_sent
 
-STATE_BYTES = FLOAT32  # of a parameter, its gradient, and each of AdamW's two moments
 ADAMW_TOUCHES = (
     8  # per element: the gradient is read twice (first for its norm), parameter and moments read and written
 )
@@ -77,6 +84,7 @@ def run_step(
     machine: CostModel = COUNTING,
     attention: Sequence[AttentionTimes] = (),
     *,
+    kind: str = "tpu",
     rate: MatrixRate | None = None,
     memory_bytes_per_s: float | None = None,
     faster: Mapping[str, float] | None = None,
@@ -87,16 +95,18 @@ def run_step(
     of the machine are. `gradient_bytes` per element of a gradient are sent."""
     speeds = {"compute": 1.0, "memory": 1.0, **(faster or {})}
     clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine))
-    ops = SimulatedOps(plan, workload.dtype, clock, gradient_bytes, COPIES[kind])
+    ops = SimulatedOps(plan, workload.dtype, clock, gradient_bytes, HABITS[kind])
     sizes, tensor, ledger = workload.sizes, plan.product(HEAD_AXES), clock.ledger
     gathered = partial(SimulatedWeights, ops=ops)
     requests = workload.batch / plan.product(BATCH_AXES)
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = Value((requests, rows), 4)
     stream = requests, rows / (tensor if ops.shards_rows else 1), sizes.hidden
-    state = step_state(workload, plan)
-    for part in (PARAMETERS, OPTIMIZER, GATHERED):
-        ledger.take(part, state[part])
+    layers_state, ends_state = step_state(workload, plan)
+    for state in (layers_state, ends_state):
+        ledger.take("parameters", state.parameters)
+        ledger.take("optimizer", state.moments)
+    ledger.take(GATHERED, layers_state.narrow * ops.habits.narrows_all)
 
     def layer(group: LayerGroup, times: AttentionTimes) -> Value:
         return decoder_layer(ops.input(stream), gathered, layer_of(group, ops, times), ops, HaloComm(ops))
@@ -107,22 +117,36 @@ def run_step(
         for group, times in zip(kinds, attention or [NO_TIME] * len(kinds), strict=True)
     ]
     first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), ops))
-    kept = list[list[Operation]]()
+    kept = list[tuple[Tape, float]]()
     for group, program in layers:
         with clock.repeated(group.layers):
             ops.run(program)
-        before = ledger.in_use[ACTIVATIONS] + ledger.in_use[ATTENTION]
-        kept.append(ops.record(program, KEEPS[group.plan.remat]))
-        ledger.take(ACTIVATIONS, (group.layers - 1) * (ledger.in_use[ACTIVATIONS] + ledger.in_use[ATTENTION] - before))
+        before = ledger.total
+        tape = ops.record(program, KEEPS[group.plan.remat])
+        others = (group.layers - 1) * (ledger.total - before)
+        ledger.take(ACTIVATIONS, others)
+        kept.append((tape, others))
     ops.transpose(ops.record(lambda: loss(ops.input(stream), tokens, gathered(head_parameters(sizes)), ops)))
     ops.gradients.clear()
-    ledger.take(GRADIENTS, state[GRADIENTS] - state[LAST_GRADIENT])
-    for (group, _), tape in zip(layers, kept, strict=True):
+    # XLA sums the gradient of the head over devices after the layers, so the head and its gradient stay.
+    head = sizes.head_parameters / tensor
+    ledger.take(GATHERED, head * ops.gathered_bytes)
+    ledger.take(GRADIENTS, head * STATE_BYTES * (1 + ops.habits.copies_sums))
+    ledger.take(GRADIENTS, layers_state.gradients)
+    for (group, _), (tape, more) in zip(layers, kept, strict=True):
+        in_flight = group.workload.sizes.layer_parameters / tensor * STATE_BYTES * ops.habits.travels
+        late = ledger.hold(GRADIENTS, in_flight)
         with clock.repeated(group.layers):
             ops.transpose(tape)
         ops.gradients.clear()
-    ledger.in_use[ACTIVATIONS] = 0
+        del late
+        ledger.give_back(ACTIVATIONS, more)
+    # Where the loss is computed in chunks, XLA computes its value after the gradients.
+    chunk = plan.chunk_rows(int(rows))
+    logits = requests * chunk * sizes.vocabulary / tensor * FLOAT32 if chunk < rows else 0.0
+    at_end = ledger.hold(LOGITS, logits)
     ops.transpose(first)
+    del at_end
     clock.finish_transfers()
     _between(workload, plan, clock, math.prod(stream) * ops.itemsize)
     with ops.section(OPTIMIZER):

@@ -16,9 +16,11 @@ import numpy as np
 
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import LayerGroup, layer_groups
-from stripectl.core.mesh import AXES, HEAD_AXES
-from stripectl.core.plan import Plan
+from stripectl.core.mesh import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
+from stripectl.core.plan import STATES, Plan
+from stripectl.core.scheme import schemes
 from stripectl.core.scopes import ATTENTION, OPTIMIZER, SECTIONS
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.costs.matrices import matrix_rate
@@ -30,15 +32,15 @@ from stripectl.results.measurement import Measurement
 from stripectl.simulate.sensitivity import bottleneck_shares, scaling
 from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
 from stripectl.simulate.step_clock import AttentionTime, Seconds, StepClock
-from stripectl.simulate.step_ops import AttentionTimes
+from stripectl.simulate.step_ops import AttentionMemory, AttentionTimes
 from stripectl.simulate.step_program import (
     LEFT_OUT,
     PARTS,
-    STATE_BYTES,
     recomputes_attention,
     repeats_moves,
     run_step,
 )
+from stripectl.simulate.step_state import STATE_BYTES
 from stripectl.simulate.transfers import StepTransfer, seconds_sent
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
@@ -201,7 +203,7 @@ class SimulatedStep:
         """The clock after a step. `attention` holds the times of a simulated layer of each kind where they are known
         already, also of plans that differ from this plan only in their tiles."""
         found = attention or attention_times(self.layers, self.machines)
-        return self._run([layer_attention(own, times) for (_, _, own), times in zip(self.layers, found, strict=True)])
+        return self._run([layer_attention(*each) for each in zip(self.layers, found, strict=True)])
 
     def outside_attention(self) -> dict[str, float]:
         """Seconds of the parts outside attention, without their transfers."""
@@ -213,6 +215,7 @@ class SimulatedStep:
             self.plan,
             self.machines[0],
             attention,
+            kind=self.hardware.kind,
             rate=matrix_rate(self.hardware, self.workload.dtype, self.flags),
             memory_bytes_per_s=self.hardware.figure("hbm_bytes_per_s"),
             faster=self.faster,
@@ -256,19 +259,35 @@ def ordered_parts(known: Mapping[str, float], exposed_s: float, hidden_s: float)
     return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
 
 
-def layer_attention(plan: Plan, times: GroupTimes) -> AttentionTimes:
-    """The times of a layer's attention, as if it never waited for transfers."""
-    forward_s, seconds, moves_s = times.forward_s, times.seconds, times.moves_s
+def layer_attention(layer: LayerGroup, times: GroupTimes) -> AttentionTimes:
+    """The times and the memory of a layer's attention, as if it never waited for transfers."""
+    plan, forward_s, seconds, moves_s = layer.plan, times.forward_s, times.seconds, times.moves_s
     forward = AttentionTime(forward_s, along=times.forward_along)
     moves = AttentionTime(moves_s, moves_s, along=times.moves_along) if repeats_moves(plan) else None
     backward = AttentionTime(seconds - forward_s, along=times.along - times.forward_along)
-    return AttentionTimes(forward, forward if recomputes_attention(plan) else None, moves, backward)
+    memory = AttentionMemory(times.peak_bytes, times.held_bytes, attention_residual(layer))
+    return AttentionTimes(forward, forward if recomputes_attention(plan) else None, moves, backward, memory)
+
+
+def attention_residual(layer: LayerGroup) -> float:
+    """Bytes that the backward pass of a layer's scheme needs besides queries, keys, values and output: the logarithms
+    of the sums of exponentials, or the states before each run of tokens of a linear layer."""
+    _, workload, plan = layer
+    if schemes[plan.scheme].backward is None:
+        return 0.0
+    requests = workload.batch / plan.product(BATCH_AXES)
+    if workload.attention != "linear":
+        rows = workload.seq_len // plan.product(SEQUENCE_AXES)
+        return requests * rows * workload.heads / plan.product(HEAD_AXES) * STATE_BYTES
+    runs = requests * sequence_sharding(workload, plan).runs
+    heads = workload.kv_heads / plan.product(HEAD_AXES) / plan.size("ulysses")
+    return (plan.states == STATES[0]) * runs * heads * workload.head_dim * workload.value_dim * STATE_BYTES
 
 
 def explained_attention(layer: LayerGroup, machine: CostModel) -> AttentionTimes:
     """The times of a layer's attention, and of its exposed and hidden transfers: of both passes in the second."""
     _, own, plan = layer
-    forward, again, moves, backward = layer_attention(plan, *attention_times([layer], [machine]))
+    forward, again, moves, backward, memory = layer_attention(layer, *attention_times([layer], [machine]))
 
     def with_overlap(time: AttentionTime, passes: str) -> AttentionTime:
         known = simulate(own.one_layer(passes), plan, machine, layer=True).overlap or Overlap(0.0, 0.0)
@@ -279,6 +298,7 @@ def explained_attention(layer: LayerGroup, machine: CostModel) -> AttentionTimes
         again and with_overlap(of_one_plan(again), "forward"),
         moves and of_one_plan(moves),
         with_overlap(of_one_plan(backward), "forward-backward"),
+        memory,
     )
 
 

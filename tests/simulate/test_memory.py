@@ -129,12 +129,14 @@ def test_what_a_layer_keeps_grows_with_what_remat_keeps() -> None:
 def test_a_layer_that_keeps_everything_keeps_what_its_scheme_keeps() -> None:
     """In addition to a ring's values: all keys and values; queries, keys, values and output in the place of attention;
     the weights of all keys in float32."""
-    work = replace(step_of("llama3-8b", 2**17), layers=1)
     rows, width = 2**17 // 8, 32 * 128 * 2
     array, keys = rows * width, 2 * rows * 8 * 128 * 2
 
-    def kept(text: str) -> int:
-        return step_memory(work, replace(parse_plan(text), remat="none"), "tpu")["activations"]
+    def kept(text: str) -> float:
+        """The bytes that each layer keeps."""
+        plan, work = replace(parse_plan(text), remat="none"), step_of("llama3-8b", 2**17)
+        few, many = (step_memory(replace(work, layers=each), plan, "tpu")["activations"] for each in (33, 65))
+        return (many - few) / 32
 
     ring = kept("ring/striped/splash@ring=8,tile=512")
     assert kept("all_gather/striped/splash@ring=8,tile=512") - ring == 8 * keys
@@ -319,8 +321,9 @@ def test_a_plan_holds_one_tile_per_pass_when_it_is_timed_with_others() -> None:
 
 
 def test_a_layer_with_a_recurrence_holds_its_gradients_its_states_and_what_its_convolution_reads() -> None:
-    """In arrays of values, of which queries and keys are a half each: q, k, v and the gradient of the output (3), q, k,
-    v before the convolution (2), float32 gradients of them (4). Two gates are numbers per head; a chunk has states."""
+    """In arrays of values, of which queries and keys are a half each. Attention: float32 gradients of q, k, v (4) and
+    the output's gradient (1). Two gates are numbers per head; a chunk has states. Activations: the layers' inputs (4),
+    and q, k, v before and after the convolution (4)."""
     model = replace(
         load_model("mamba-codestral-7b"), recurrence="gdn", hidden=512, layers=4, vocabulary=8192, feed_forward=1408
     )
@@ -329,7 +332,9 @@ def test_a_layer_with_a_recurrence_holds_its_gradients_its_states_and_what_its_c
     plan = parse_plan("lasp2/contiguous/pallas_gated@ring=4,tile=128")
     rows, state = 2**14, 4 * 128 * 128 * 4
     values, gates = rows * 4 * 128 * 2, rows * 4 * 2 * 4
-    exchanged = step_memory(work, plan, "tpu")["attention"] - (3 + 2 + 4) * values - 2 * gates - rows // 128 * state
+    parts = step_memory(work, plan, "tpu")
+    exchanged = parts["attention"] - (4 + 1) * values - 2 * gates - rows // 128 * state
     assert 0 <= exchanged <= 4 * 2 * state  # at most the maps of four shards
+    assert 0 <= parts["activations"] - (model.layers + 4) * values <= 3 * values
     kept = [step_memory(work, replace(plan, remat="attention", states=each), "tpu")["activations"] for each in STATES]
     assert kept[0] - kept[1] == model.layers * state
