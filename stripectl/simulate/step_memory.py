@@ -1,4 +1,4 @@
-"""The peak memory of a device without a compiler: of attention alone, or of a step on clocks."""
+"""The peak memory of a device without a compiler: of attention alone, or of a simulated step."""
 
 from dataclasses import replace
 

@@ -24,6 +24,7 @@ from stripectl.core.recurrence import Recurrence
 from stripectl.core.scheme import schemes
 from stripectl.core.scopes import ATTENTION, HEAD
 from stripectl.core.workload import DTYPE_BYTES
+from stripectl.simulate.memory_habits import HABITS, MemoryHabits
 from stripectl.simulate.part_ledger import Held, PartLedger
 from stripectl.simulate.step_clock import AttentionTime, Seconds, StepClock
 from stripectl.simulate.transfers import share_sent
@@ -112,22 +113,6 @@ class AttentionTimes(NamedTuple):
     @property
     def all(self) -> list[AttentionTime]:
         return [each for each in self[:4] if each]
-
-
-class MemoryHabits(NamedTuple):
-    """Arrays of parameters that XLA makes for a kind of device, as schedules of compiled steps show them."""
-
-    narrows_all: bool  # before the layers, it converts the stored parts of all parameters to the dtype of the step
-    widens: bool  # it converts gathered parameters to float32 before their products
-    copies_sums: bool  # it keeps a second array for each gradient of the embedding's size that it sums
-    travels: bool  # a layer's parameters are gathered when it begins, and its gradients scattered while the next runs
-
-
-HABITS = {
-    "tpu": MemoryHabits(narrows_all=True, widens=False, copies_sums=False, travels=False),
-    "gpu": MemoryHabits(narrows_all=False, widens=True, copies_sums=True, travels=True),
-    "cpu": MemoryHabits(narrows_all=False, widens=True, copies_sums=True, travels=False),
-}
 
 
 @dataclass

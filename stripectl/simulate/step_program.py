@@ -26,13 +26,13 @@ from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import decoder_layer, layer_parameters
 from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, loss
+from stripectl.simulate.memory_habits import HABITS
 from stripectl.simulate.step_clock import AttentionTime, StepClock
 from stripectl.simulate.step_ops import (
     ACTIVATIONS,
     FLOAT32,
     GATHERED,
     GRADIENTS,
-    HABITS,
     KEEPS,
     LOGITS,
     AttentionTimes,
