@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from stripectl.core.architecture import LLAMA, Architecture
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
     ATTENTIONS,
@@ -17,7 +18,11 @@ from stripectl.core.recurrence import Recurrence
 from stripectl.core.replacement import Replacement
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
-STEP_FIELDS = (*MODEL_SIZES, "other_parameters")  # of a workload; attention alone does not depend on them
+STEP_FIELDS = (
+    *MODEL_SIZES,
+    "other_parameters",
+    "architecture",
+)  # of a workload; attention alone does not depend on them
 MAX_HEADS = 2**16  # each has its own decay
 
 
@@ -44,7 +49,8 @@ class Matrix(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """The sizes of a transformer that decide its arithmetic, and its attention (as in a Workload) where that is not
-    softmax; a YAML file in `profiles/models/`. `d_conv` is the number of tokens that the short convolution of a layer
+    softmax; a YAML file in `profiles/models/`. `architecture` says how its layers differ from LLaMA's.
+    `d_conv` is the number of tokens that the short convolution of a layer
     with a recurrence adds up. `replaced` are the parts of a published model that are not computed.
     `other_parameters` is the number of the model's parameters that no computed matrix has: more of the replaced parts,
     and `vector_parameters` of the file (norms, biases, convolutions). It is negative where the model has fewer."""
@@ -66,6 +72,7 @@ class Model:
     decay: str = "1"
     features: str = FEATURES[0]
     other_parameters: int = 0
+    architecture: Architecture = LLAMA
     replaced: tuple[Replacement, ...] = ()
 
     @property

@@ -46,6 +46,11 @@ class Ops(Protocol):
         Sennrich 2019)."""
         ...
 
+    def norm_over_heads(self, x: Array, scale: Array) -> Array:
+        """x (b, n, t, h) divided by the root mean square of a token's elements in all heads, of all devices of
+        `tensor`, in float32, times a scale (n x h)."""
+        ...
+
     def rotate(self, x: Array, turn: Array) -> Array:
         """x with rotary positions (Su et al. 2021)."""
         ...

@@ -27,6 +27,7 @@ from stripectl.execute.rotation import Rotation, rotated
 EPSILON = 1e-5
 GLA_TEMPERATURE = 16  # Yang et al. 2023, section 4.4
 ROWS, COLUMNS = 1, 2  # dimensions of hidden states (B, T, D)
+HEADS, HEAD_DIM = 1, 3  # dimensions of (B, N, T, H)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,16 @@ class JaxOps:
             unit = wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
             unit = unit if factor == 1.0 else unit * factor
             return (unit if scale is None else unit * scale).astype(x.dtype)
+
+    def norm_over_heads(self, x: jax.Array, scale: jax.Array) -> jax.Array:
+        with jax.named_scope(scopes.NORM):
+            wide = x.astype(jnp.float32)
+            total = jnp.sum(wide**2, (HEADS, HEAD_DIM), keepdims=True)
+            if self.devices > 1:  # each device uses the sum for other heads, so its gradient is a sum too
+                total = sum_gradients(sum_results(total))
+            _, heads, _, size = x.shape
+            unit = wide * lax.rsqrt(total / (self.devices * heads * size) + EPSILON)
+            return (unit * scale.reshape(heads, 1, size)).astype(x.dtype)
 
     def rotate(self, x: jax.Array, turn: Rotation) -> jax.Array:
         return rotated(x, turn)

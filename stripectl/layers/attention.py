@@ -6,7 +6,7 @@ Linear attention does not normalise its scores, so its output gets a norm, per h
 
 A layer with a recurrence has no rotary positions (as in Qwen3-Next, Kimi-Linear and Mamba-2). Its gates come from the
 layer's input, and with the delta rule its queries and keys have norm 1. Where the model has `d_conv`, a short
-convolution precedes this norm.
+convolution precedes this norm. Layers of softmax attention may have norms of queries and keys before their rotation.
 
 Letters: as in `core.ops`; k elements of a gate's bottleneck.
 """
@@ -38,7 +38,12 @@ class AttentionLayer(NamedTuple):
 
 def attention_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer's attention, by name."""
-    return projection_parameters(sizes) | gate_parameters(sizes) | convolution_parameters(sizes)
+    return projection_parameters(sizes) | branch_parameters(sizes)
+
+
+def branch_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The parameters of a layer's attention in addition to its projections."""
+    return gate_parameters(sizes) | convolution_parameters(sizes) | query_key_norm_parameters(sizes)
 
 
 def projection_parameters(sizes: Model) -> dict[str, Parameter]:
@@ -89,6 +94,17 @@ def convolution_parameters(sizes: Model) -> dict[str, Parameter]:
     }
 
 
+def query_key_norm_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The scales of the norms of queries and keys."""
+    kind = sizes.architecture.query_key_norm
+    if kind == "none" or sizes.attention == "linear":
+        return {}
+    of = {"query_norm": sizes.heads, "key_norm": sizes.kv_heads}
+    if kind == "head":
+        return {name: Parameter((sizes.head_dim,), (None,), equal=1.0, partial=True) for name in of}
+    return {name: Parameter((heads * sizes.head_dim,), ("tensor",), equal=1.0) for name, heads in of.items()}
+
+
 def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm: Shifts) -> Array:
     """Hidden states after the layer's attention."""
     sizes = layer.sizes
@@ -99,6 +115,9 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
         if sizes.d_conv:
             convolutions = [weights[name] for name in convolution_parameters(sizes)]
             q, k, v = short_convolution((q, k, v), convolutions, layer.plan, ops, comm)
+        if query_key_norm_parameters(sizes):
+            norm = ops.norm if sizes.architecture.query_key_norm == "head" else ops.norm_over_heads
+            q, k = norm(q, weights["query_norm"]), norm(k, weights["key_norm"])
         if sizes.gated is None:
             q, k = ops.rotate(q, layer.turn), ops.rotate(k, layer.turn)
         elif sizes.gated.delta:

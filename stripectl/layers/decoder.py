@@ -10,8 +10,7 @@ from stripectl.layers.attention import (
     AttentionLayer,
     attention,
     attention_parameters,
-    convolution_parameters,
-    gate_parameters,
+    branch_parameters,
     projection_parameters,
 )
 from stripectl.layers.swiglu import swiglu, swiglu_parameters
@@ -21,17 +20,14 @@ ALIKE = "every"  # the name of the only stack of layers
 
 def layer_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer, by name, in the order in which their initial values are drawn."""
-    matrices = projection_parameters(sizes) | swiglu_parameters(sizes)
-    return matrices | gate_parameters(sizes) | convolution_parameters(sizes)
+    return projection_parameters(sizes) | swiglu_parameters(sizes) | branch_parameters(sizes)
 
 
 def layer_stacks(model: Model) -> dict[str, tuple[int, dict[str, Parameter]]]:
-    """(number of layers, parameters of each) by stack: one stack, or one per kind of layer where a recurrence or other
-    heads give their parameters other shapes."""
-    apart = model.linear_heads is not None or model.of_kind("linear").gated is not None
-    if apart and len(model.kinds) > 1:
-        return {own.attention: (count, layer_parameters(own)) for count, own in model.kinds}
-    return {ALIKE: (model.layers, layer_parameters(model))}
+    """(number of layers, parameters of each) by stack: one stack, or one per kind of layer where parameters differ."""
+    tables = {own.attention: (count, layer_parameters(own)) for count, own in model.kinds}
+    (_, first), *others = tables.values()
+    return tables if any(table != first for _, table in others) else {ALIKE: (model.layers, first)}
 
 
 def decoder_layer(

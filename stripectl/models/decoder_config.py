@@ -10,6 +10,7 @@ D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stripectl.core.architecture import QUERY_KEY_NORMS
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
 from stripectl.core.replacement import OMITTED, WORK, Replacement
 from stripectl.models.family import ConfigKeys, ModelConfig
@@ -24,7 +25,7 @@ def decoder(
     qkv_bias: bool | None = None,
     out_bias: bool | None = None,
     norms: int = 2,
-    query_key_norms: str = "",
+    query_key_norm: str = QUERY_KEY_NORMS[0],
     feed_forward: int | None = None,
     sizes: Mapping[str, Any] | None = None,
     replaced: Sequence[Replacement] = (),
@@ -35,11 +36,11 @@ def decoder(
 ) -> ModelConfig:
     """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
     `attention_bias` says), the number of norms of D elements per layer (with one more after the last layer, if there
-    are any), the norms of queries and keys (`head`: one for all heads, `all`: over all elements), and the sizes,
-    replaced parts and vectors of the family."""
+    are any), the norms of queries and keys (as in Architecture), and the sizes, replaced parts and vectors of the
+    family."""
     layers = keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
-    vectors += norms_and_biases(keys, own, norms, query_key_norms, qkv_bias, out_bias)
+    vectors += norms_and_biases(keys, own, norms, query_key_norm, qkv_bias, out_bias)
     masks = masks or ["causal"] * layers
     attention = attention_of(masks, recurrence, linear_heads)
     return ModelConfig(
@@ -49,10 +50,11 @@ def decoder(
             "vocabulary": keys.size("vocab_size"),
             **own,
             **attention,
+            "query_key_norm": query_key_norm,
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
-        replaced=(*replaced, *replaced_norms(norms, query_key_norms), *one_embedding(keys), *replaced_windows(masks)),
+        replaced=(*replaced, *replaced_norms(norms), *one_embedding(keys), *replaced_windows(masks)),
         vector_parameters=vectors,
     )
 
@@ -61,7 +63,7 @@ def norms_and_biases(
     keys: ConfigKeys,
     sizes: Mapping[str, int],
     norms: int,
-    query_key_norms: str,
+    query_key_norm: str,
     qkv_bias: bool | None,
     out_bias: bool | None,
 ) -> int:
@@ -69,17 +71,16 @@ def norms_and_biases(
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     n, k, h = sizes["heads"], sizes["kv_heads"], sizes["head_dim"]
     biased = keys.flag("attention_bias")
-    of_layer = d * norms + {"": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norms]
+    of_layer = d * norms + {"none": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norm]
     of_layer += (n + 2 * k) * h * (biased if qkv_bias is None else qkv_bias)
     of_layer += d * (biased if out_bias is None else out_bias)
     of_layer += (2 * sizes["feed_forward"] + d) * keys.flag("mlp_bias")
     return layers * of_layer + d * (norms > 0)
 
 
-def replaced_norms(norms: int, query_key_norms: str) -> list[Replacement]:
+def replaced_norms(norms: int) -> list[Replacement]:
     """The norms that stripectl omits."""
-    found = [Replacement("norms of queries and keys", OMITTED)] if query_key_norms else []
-    return found + [Replacement("norms after attention and feed-forward", OMITTED)] * (norms > 2)
+    return [Replacement("norms after attention and feed-forward", OMITTED)] * (norms > 2)
 
 
 def one_embedding(keys: ConfigKeys) -> list[Replacement]:

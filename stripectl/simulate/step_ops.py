@@ -224,6 +224,17 @@ class SimulatedOps:
     def norm(self, x: Value, scale: Value | None = None, factor: float = 1.0) -> Value:
         return self.elementwise(x, *([] if scale is None else [scale]))
 
+    def norm_over_heads(self, x: Value, scale: Value) -> Value:
+        batch, _, rows, _ = x.shape
+        total = (batch, 1, rows, 1)
+
+        def send() -> None:  # the sum of squares, and its gradient
+            if self.devices > 1:
+                self._sum(x, math.prod(total) * FLOAT32)
+
+        squares = self.operation(total, [x], send, send, needs=[x], kind=SUM, itemsize=FLOAT32)
+        return self.elementwise(x, squares, scale)
+
     def rotate(self, x: Value, turn: Any) -> Value:
         return self.elementwise(x, needs=False)
 

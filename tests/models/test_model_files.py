@@ -1,10 +1,13 @@
 """Models by name and from YAML files: what is accepted, and what is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from stripectl.core.architecture import LLAMA, Architecture
 from stripectl.core.replacement import FIGURES, replacements_text
+from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.models.model_files import load_model
 from stripectl.util.files import profile_names
@@ -74,3 +77,18 @@ def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
     own.write_text(f"{GOOD.replace('layers: 2', 'layers: 8')}attention: LLS\n")
     with pytest.raises(BadInput, match=r"own.yaml: 8 layers are not a multiple of the pattern LLS\. Try --layers 9"):
         load_model(str(own))
+
+
+def test_a_models_profile_says_its_architecture(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(f"{GOOD}query_key_norm: all\n")
+    model = load_model(str(own))
+    assert model.architecture == Architecture(query_key_norm="all") and model != load_model("1b")
+    work = Workload(seq_len=64, passes=STEP, model="own", **model.step_sizes)
+    assert work.sizes.architecture == model.architecture
+    assert Workload.from_json(json.loads(json.dumps(work.to_json()))) == work
+    assert work.one_layer("forward").architecture == LLAMA
+    for value, why in (("heads", "Did you mean head"), ("[all]", "must be none or head or all"), ("3", "not 3")):
+        own.write_text(f"{GOOD}query_key_norm: {value}\n")
+        with pytest.raises(BadInput, match=f"own.yaml: .*{why}"):
+            load_model(str(own))

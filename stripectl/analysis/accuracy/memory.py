@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stripectl.core.architecture import LLAMA
 from stripectl.core.mesh import BATCH_AXES
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP, Workload
@@ -66,7 +67,7 @@ class CompiledMemory(NamedTuple):
     def workload(self) -> Workload:
         """A model's attention alone, or its step with a sequence per replica."""
         model = load_model(self.model)
-        sizes = replace(model, other_parameters=0).step_sizes  # only computed parts were compiled
+        sizes = replace(model, other_parameters=0, architecture=LLAMA).step_sizes  # parts that were compiled
         if self.passes != STEP:
             sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
         batch = parse_plan(self.plan).product(BATCH_AXES)

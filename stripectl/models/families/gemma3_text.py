@@ -6,7 +6,7 @@ from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
-    return gemma2.read(keys, keys.size("sliding_window_pattern"), query_key_norms="head")
+    return gemma2.read(keys, keys.size("sliding_window_pattern"), query_key_norm="head")
 
 
 family = Family(read, usual_sizes(262208, 2304, 9216, 26, 8, 4, sliding_window_pattern=6, **gemma2.GEMMA))

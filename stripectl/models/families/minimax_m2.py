@@ -16,7 +16,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     return decoder(
         keys,
         feed_forward=experts.active,
-        query_key_norms="all",
+        query_key_norm="all",
         replaced=[*experts.replaced(keys.size("hidden_size")), *ahead],
         vectors=layers * experts.number,  # one router bias per expert
     )

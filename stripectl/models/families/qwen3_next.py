@@ -24,7 +24,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
         keys,
         masks=masks,
         feed_forward=experts.active,
-        query_key_norms="head",
+        query_key_norm="head",
         replaced=[
             *experts.replaced(d, gates=d),
             Replacement("output gates of linear layers", OMITTED, count * d * vn * vh, WORK),
