@@ -9,6 +9,7 @@ from stripectl.util.files import unknown_name
 from stripectl.util.json import Json, is_mapping
 
 QUERY_KEY_NORMS = ("none", "head", "all")
+NORMS = ("before", "after", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +19,32 @@ class Architecture:
     `query_key_norm`: layers of softmax attention have norms of queries and keys before their rotation, with the root
     mean square of each head and one scale for all heads (`head`: Qwen 3, Gemma 3), or of all heads of a token together
     (`all`: OLMo 2).
+    `norms`: a layer has norms of hidden states `before` attention and feed-forward, `after` each of them (OLMo 2), or
+    `both` (Gemma). The scale of a norm is stored as such: where a checkpoint has an offset w of a scale 1 + w, as
+    Gemma's has, its initial value is 1 + w, and a step is the same because scales do not decay.
+    `scaled_embedding`: the embedding is multiplied by the square root of the hidden size (Gemma).
     """
 
     query_key_norm: str = QUERY_KEY_NORMS[0]
+    norms: str = NORMS[0]
+    scaled_embedding: bool = False
 
     def __post_init__(self) -> None:
         check_choice("query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
+        check_choice("norms", self.norms, NORMS)
+        for name, value in vars(self).items():
+            if isinstance(getattr(type(self), name), bool) and not isinstance(value, bool):
+                raise BadInput(f"{name} must be true or false, not {reprlib.repr(value)}.")
+
+    @property
+    def norms_before(self) -> bool:
+        """Whether the inputs of attention and feed-forward have norms."""
+        return self.norms != "after"
+
+    @property
+    def norms_after(self) -> bool:
+        """Whether the results of attention and feed-forward have norms."""
+        return self.norms != "before"
 
     @classmethod
     def of(cls, content: object) -> "Architecture":

@@ -41,6 +41,8 @@ class Ops(Protocol):
 
     def add(self, x: Array, y: Array) -> Array: ...
 
+    def scale(self, x: Array, factor: float) -> Array: ...
+
     def norm(self, x: Array, scale: Array | None = None, factor: float = 1.0) -> Array:
         """x divided by its root mean square along the last dimension, in float32, times a scale and a factor (Zhang and
         Sennrich 2019)."""

@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES
+from stripectl.core.model import Model
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 
@@ -41,6 +42,13 @@ class Parameter(NamedTuple):
 def scale_of(hidden: int) -> Parameter:
     """The scale of a norm of hidden states."""
     return Parameter((hidden,), ("hidden",), equal=1.0)
+
+
+def norm_scales(branch: str, sizes: Model) -> dict[str, Parameter]:
+    """The scales of the norms of a branch of a layer: of its input, and of its result."""
+    architecture, scale = sizes.architecture, scale_of(sizes.hidden)
+    before = {f"{branch}_norm": scale} if architecture.norms_before else {}
+    return before | ({f"{branch}_end_norm": scale} if architecture.norms_after else {})
 
 
 class ParameterGather(NamedTuple):

@@ -66,6 +66,9 @@ class JaxOps:
     def add(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return x + y
 
+    def scale(self, x: jax.Array, factor: float) -> jax.Array:
+        return x * factor
+
     def norm(self, x: jax.Array, scale: jax.Array | None = None, factor: float = 1.0) -> jax.Array:
         with jax.named_scope(scopes.NORM):
             wide = x.astype(jnp.float32)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stripectl.core.comm import Array, Shifts
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
-from stripectl.core.parameters import INITIAL, Parameter, scale_of
+from stripectl.core.parameters import INITIAL, Parameter, norm_scales
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE
 from stripectl.core.scopes import ATTENTION, PROJECTIONS
@@ -47,10 +47,10 @@ def branch_parameters(sizes: Model) -> dict[str, Parameter]:
 
 
 def projection_parameters(sizes: Model) -> dict[str, Parameter]:
-    """The norm of a layer's attention, and its projections."""
+    """The norms before and after a layer's attention, and its projections."""
     d, keys = sizes.hidden, sizes.query_heads if sizes.gated else sizes.kv_heads
     return {
-        "attention_norm": scale_of(d),
+        **norm_scales("attention", sizes),
         "query": Parameter((d, sizes.query_heads, sizes.head_dim), ("hidden", "tensor", None)),
         "key": Parameter((d, keys, sizes.head_dim), ("hidden", "tensor", None)),
         "value": Parameter((d, sizes.kv_heads, sizes.value_dim), ("hidden", "tensor", None)),
@@ -109,7 +109,8 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
     """Hidden states after the layer's attention."""
     sizes = layer.sizes
     with ops.section(PROJECTIONS):
-        y = ops.to_tensor_parallel(ops.norm(x, weights["attention_norm"]))
+        own = ops.norm(x, weights["attention_norm"]) if sizes.architecture.norms_before else x
+        y = ops.to_tensor_parallel(own)
         q, k, v = (ops.einsum("btd,dnh->bnth", y, weights[name]) for name in ("query", "key", "value"))
         gates = gates_of(y, weights, layer, ops)
         if sizes.d_conv:
@@ -127,7 +128,8 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
         if sizes.attention == "linear":
             out = ops.norm(out)
     with ops.section(PROJECTIONS):
-        return ops.add(x, ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"])))
+        out = ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"]))
+        return ops.add(x, ops.norm(out, weights["attention_end_norm"]) if sizes.architecture.norms_after else out)
 
 
 def gates_of(y: Array, weights: Weights, layer: AttentionLayer, ops: Ops) -> list[Array]:

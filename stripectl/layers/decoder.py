@@ -35,4 +35,4 @@ def decoder_layer(
 ) -> Array:
     """Hidden states after a layer; `gathered` gives the parameters of a table."""
     x = attention(x, gathered(attention_parameters(layer.sizes)), layer, ops, comm)
-    return swiglu(x, gathered(swiglu_parameters(layer.sizes)), ops)
+    return swiglu(x, gathered(swiglu_parameters(layer.sizes)), layer.sizes, ops)

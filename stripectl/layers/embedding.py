@@ -12,7 +12,8 @@ def embedding_parameters(sizes: Model) -> dict[str, Parameter]:
     return {"embedding": Parameter((sizes.vocabulary, sizes.hidden), (None, "features"))}
 
 
-def embedding(tokens: Array, weights: Weights, ops: Ops) -> Array:
+def embedding(tokens: Array, weights: Weights, sizes: Model, ops: Ops) -> Array:
     """The first hidden states of tokens (b, t)."""
     with ops.section(EMBEDDING):
-        return ops.embed(weights["embedding"], tokens)
+        x = ops.embed(weights["embedding"], tokens)
+        return ops.scale(x, sizes.hidden**0.5) if sizes.architecture.scaled_embedding else x

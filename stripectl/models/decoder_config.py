@@ -10,9 +10,9 @@ D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.core.architecture import QUERY_KEY_NORMS
+from stripectl.core.architecture import NORMS, QUERY_KEY_NORMS
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
-from stripectl.core.replacement import OMITTED, WORK, Replacement
+from stripectl.core.replacement import WORK, Replacement
 from stripectl.models.family import ConfigKeys, ModelConfig
 
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
@@ -24,7 +24,9 @@ def decoder(
     masks: Sequence[str] | None = None,
     qkv_bias: bool | None = None,
     out_bias: bool | None = None,
-    norms: int = 2,
+    norms: str = NORMS[0],
+    scales: bool = True,
+    scaled_embedding: bool = False,
     query_key_norm: str = QUERY_KEY_NORMS[0],
     feed_forward: int | None = None,
     sizes: Mapping[str, Any] | None = None,
@@ -35,12 +37,11 @@ def decoder(
     d_conv: int | None = None,
 ) -> ModelConfig:
     """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
-    `attention_bias` says), the number of norms of D elements per layer (with one more after the last layer, if there
-    are any), the norms of queries and keys (as in Architecture), and the sizes, replaced parts and vectors of the
-    family."""
+    `attention_bias` says), the norms of a layer and whether they have scales, a scaled embedding, the norms of queries
+    and keys (as in Architecture), and the sizes, replaced parts and vectors of the family."""
     layers = keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
-    vectors += norms_and_biases(keys, own, norms, query_key_norm, qkv_bias, out_bias)
+    vectors += norms_and_biases(keys, own, norms, scales, query_key_norm, qkv_bias, out_bias)
     masks = masks or ["causal"] * layers
     attention = attention_of(masks, recurrence, linear_heads)
     return ModelConfig(
@@ -51,10 +52,12 @@ def decoder(
             **own,
             **attention,
             "query_key_norm": query_key_norm,
+            "norms": norms,
+            "scaled_embedding": scaled_embedding,
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
-        replaced=(*replaced, *replaced_norms(norms), *one_embedding(keys), *replaced_windows(masks)),
+        replaced=(*replaced, *replaced_norms(scales), *one_embedding(keys), *replaced_windows(masks)),
         vector_parameters=vectors,
     )
 
@@ -62,7 +65,8 @@ def decoder(
 def norms_and_biases(
     keys: ConfigKeys,
     sizes: Mapping[str, int],
-    norms: int,
+    norms: str,
+    scales: bool,
     query_key_norm: str,
     qkv_bias: bool | None,
     out_bias: bool | None,
@@ -71,16 +75,18 @@ def norms_and_biases(
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     n, k, h = sizes["heads"], sizes["kv_heads"], sizes["head_dim"]
     biased = keys.flag("attention_bias")
-    of_layer = d * norms + {"none": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norm]
+    of_layer = (
+        d * scales * (4 if norms == "both" else 2) + {"none": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norm]
+    )
     of_layer += (n + 2 * k) * h * (biased if qkv_bias is None else qkv_bias)
     of_layer += d * (biased if out_bias is None else out_bias)
     of_layer += (2 * sizes["feed_forward"] + d) * keys.flag("mlp_bias")
-    return layers * of_layer + d * (norms > 0)
+    return layers * of_layer + d * scales
 
 
-def replaced_norms(norms: int) -> list[Replacement]:
-    """The norms that stripectl omits."""
-    return [Replacement("norms after attention and feed-forward", OMITTED)] * (norms > 2)
+def replaced_norms(scales: bool) -> list[Replacement]:
+    """The norms without scales of a model, which also subtract the mean."""
+    return [] if scales else [Replacement("layer norms without parameters", "root mean square norms with scales")]
 
 
 def one_embedding(keys: ConfigKeys) -> list[Replacement]:

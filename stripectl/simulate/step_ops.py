@@ -221,6 +221,9 @@ class SimulatedOps:
     def add(self, x: Value, y: Value) -> Value:
         return self.elementwise(x, y, needs=False)
 
+    def scale(self, x: Value, factor: float) -> Value:
+        return self.elementwise(x, needs=False)
+
     def norm(self, x: Value, scale: Value | None = None, factor: float = 1.0) -> Value:
         return self.elementwise(x, *([] if scale is None else [scale]))
 

@@ -101,7 +101,7 @@ def run_step(
         (group.layers, partial(decoder_layer, x, gathered, layer_of(group, ops, times), ops, HaloComm(ops)))
         for group, times in zip(layer_groups(workload, plan), attention or [NO_TIME] * len(workload.kinds), strict=True)
     ]
-    first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), ops))
+    first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), sizes, ops))
     for count, layer in layers:
         with clock.repeated(count):
             ops.run(layer)

@@ -110,7 +110,7 @@ class Decoder:
         """float32: the sum of the cross-entropy of a device's targets. Positions are of its rows, in the layout of the
         tokens, and of `orders`."""
         model = self.workload.sizes
-        x = embedding(tokens_BT, self.place.gathered(embedding_parameters(model), weights), self.ops)
+        x = embedding(tokens_BT, self.place.gathered(embedding_parameters(model), weights), model, self.ops)
         layers = {
             own.attention: AttentionLayer(
                 own.sizes,

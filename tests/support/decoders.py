@@ -17,7 +17,8 @@ from tests.support.training import MODEL
 
 DECODERS = {
     "norms of heads": replace(MODEL, architecture=Architecture(query_key_norm="head")),
-    "norms over heads": replace(MODEL, architecture=Architecture(query_key_norm="all")),
+    "norms over heads": replace(MODEL, architecture=Architecture(query_key_norm="all", norms="after")),
+    "norms before and after": replace(MODEL, architecture=Architecture(norms="both", scaled_embedding=True)),
 }
 EPSILON = 1e-5
 
@@ -31,7 +32,7 @@ def oracle(parameters: Any, rows: np.ndarray, model: Model) -> tuple[float, Any]
 
 
 def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
-    x = parameters["embedding"][rows[:, :-1]]
+    x = parameters["embedding"][rows[:, :-1]] * (model.hidden**0.5 if model.architecture.scaled_embedding else 1)
     ((_, stack),) = parameters["layers"].items()
     for at in range(model.layers):
         x = layer(x, {name: every[at] for name, every in stack.items()}, model)
@@ -41,9 +42,15 @@ def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
 
 
 def layer(x: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
-    x = x + attention(normed(x, own["attention_norm"]), own, model)
-    y = normed(x, own["feed_forward_norm"])
-    return x + (jax.nn.silu(y @ own["gate"]) * (y @ own["up"])) @ own["down"]
+    before, after = (model.architecture.norms in (name, "both") for name in ("before", "after"))
+    for name, branch in (("attention", attention), ("feed_forward", feed_forward)):
+        result = branch(normed(x, own[f"{name}_norm"]) if before else x, own, model)
+        x = x + (normed(result, own[f"{name}_end_norm"]) if after else result)
+    return x
+
+
+def feed_forward(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+    return (jax.nn.silu(y @ own["gate"]) * (y @ own["up"])) @ own["down"]
 
 
 def attention(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:

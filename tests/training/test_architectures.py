@@ -40,7 +40,9 @@ def expected(model: Model) -> tuple[float, Any]:
     return oracle(nnx.to_pure_dict(parameters(model)), tokens()[0], model)
 
 
-@pytest.mark.parametrize("plan", [ONE, *PLANS])
+@pytest.mark.parametrize(
+    "plan", [ONE, PLANS[0], *(pytest.param(plan, marks=pytest.mark.training) for plan in PLANS[1:])]
+)
 @pytest.mark.parametrize("name", DECODERS)
 def test_loss_and_gradients_are_those_of_the_definition(name: str, plan: str) -> None:
     run, model = training(plan, model=DECODERS[name]), DECODERS[name]

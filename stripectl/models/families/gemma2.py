@@ -14,7 +14,7 @@ def read(keys: ConfigKeys, period: int, **own: Any) -> ModelConfig:
     capped = keys.is_set("attn_logit_softcapping") or keys.is_set("final_logit_softcapping")
     caps = [Replacement("soft caps of scores and logits", OMITTED, distorts=("time",))] * capped
     masks = layer_masks(keys, every(keys, period, "sliding_attention"))
-    return decoder(keys, masks=masks, norms=4, replaced=caps, **own)
+    return decoder(keys, masks=masks, norms="both", scaled_embedding=True, replaced=caps, **own)
 
 
 family = Family(
