@@ -23,11 +23,13 @@ class Architecture:
     `both` (Gemma). The scale of a norm is stored as such: where a checkpoint has an offset w of a scale 1 + w, as
     Gemma's has, its initial value is 1 + w, and a step is the same because scales do not decay.
     `scaled_embedding`: the embedding is multiplied by the square root of the hidden size (Gemma).
+    `tied`: one matrix embeds tokens and makes logits.
     """
 
     query_key_norm: str = QUERY_KEY_NORMS[0]
     norms: str = NORMS[0]
     scaled_embedding: bool = False
+    tied: bool = False
 
     def __post_init__(self) -> None:
         check_choice("query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)

@@ -155,12 +155,17 @@ class Model:
     @property
     def parameters(self) -> int:
         """All parameters of the model: of matrices, of the embedding and the head, and others."""
-        return self.all_layer_parameters + 2 * self.head_parameters + self.other_parameters
+        return self.all_layer_parameters + self.vocabulary_parameters + self.other_parameters
 
     @property
     def head_parameters(self) -> int:
         """Parameters of the matrix that makes logits; the embedding has as many."""
         return self.hidden * self.vocabulary
+
+    @property
+    def vocabulary_parameters(self) -> int:
+        """Parameters of the embedding and of the matrix that makes logits, which may be one matrix."""
+        return self.head_parameters * (1 if self.architecture.tied else 2)
 
     def of_layers(self, layers: int) -> "Model":
         """The model with another number of layers, and its other parameters in proportion."""

@@ -65,6 +65,10 @@ class Ops(Protocol):
         """The row of each token, of a table whose columns are divided over `tensor`."""
         ...
 
+    def embed_parts(self, table: Array, tokens: Array) -> Array:
+        """The row of each token, of a table whose vocabulary is divided over `tensor`: the sum over its devices."""
+        ...
+
     def cross_entropy(self, logits: Array, targets: Array) -> Array:
         """float32: the sum over rows of minus the log-probability of their targets; the vocabulary is divided over
         `tensor`."""

@@ -232,7 +232,7 @@ def why_model_unsupported(plan: Plan, model: Model) -> Reason | None:
     for name, size, over in (
         ("feed_forward", model.feed_forward, tensor),
         ("vocabulary", model.vocabulary, tensor),
-        ("hidden", model.hidden, tensor * shared),
+        ("hidden", model.hidden, shared * (1 if model.architecture.tied else tensor)),
     ):
         if size % over:
             hint = (

@@ -98,6 +98,15 @@ class JaxOps:
             return lax.all_to_all(found, TENSOR, ROWS, COLUMNS, tiled=True)
         return join_columns(found) if self.devices > 1 else found
 
+    def embed_parts(self, table: jax.Array, tokens: jax.Array) -> jax.Array:
+        if self.devices == 1:
+            return table[tokens].astype(self.dtype)
+        rows = table.shape[0]
+        at = tokens - lax.axis_index(TENSOR) * rows
+        own = (at >= 0) & (at < rows)
+        found = jnp.where(own[..., None], table[jnp.clip(at, 0, rows - 1)], 0)
+        return self.from_tensor_parallel(found.astype(self.dtype))
+
     def cross_entropy(self, logits: jax.Array, targets: jax.Array) -> jax.Array:
         columns = logits.shape[-1]
         first = lax.axis_index(TENSOR) * columns if self.devices > 1 else 0

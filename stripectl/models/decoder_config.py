@@ -54,10 +54,11 @@ def decoder(
             "query_key_norm": query_key_norm,
             "norms": norms,
             "scaled_embedding": scaled_embedding,
+            "tied": keys.flag("tie_word_embeddings"),
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
-        replaced=(*replaced, *replaced_norms(scales), *one_embedding(keys), *replaced_windows(masks)),
+        replaced=(*replaced, *replaced_norms(scales), *replaced_windows(masks)),
         vector_parameters=vectors,
     )
 
@@ -87,14 +88,6 @@ def norms_and_biases(
 def replaced_norms(scales: bool) -> list[Replacement]:
     """The norms without scales of a model, which also subtract the mean."""
     return [] if scales else [Replacement("layer norms without parameters", "root mean square norms with scales")]
-
-
-def one_embedding(keys: ConfigKeys) -> list[Replacement]:
-    """The matrix that both embeds tokens and makes logits, where a model shares it: stripectl has two matrices."""
-    if not keys.flag("tie_word_embeddings"):
-        return []
-    size = keys.size("hidden_size") * keys.size("vocab_size")
-    return [Replacement("one matrix for embedding and logits", "two", -size)]
 
 
 def config_heads(keys: ConfigKeys) -> dict[str, int]:

@@ -65,7 +65,9 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention: Sequence[A
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
     layers = (sizes.all_layer_parameters + sizes.other_parameters) / tensor
     head = sizes.head_parameters / tensor
-    layer_state, head_state = (_state(parameters, workload, plan) for parameters in (layers, 2 * head))
+    layer_state, head_state = (
+        _state(parameters, workload, plan) for parameters in (layers, sizes.vocabulary_parameters / tensor)
+    )
     stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].row_axes else 1)
     forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
     alike = layer_groups(workload, plan)

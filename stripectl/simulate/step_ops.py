@@ -8,7 +8,7 @@ in reverse order: each one first makes the values that its gradients need.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -259,6 +259,9 @@ class SimulatedOps:
         whole = Value((*tokens.shape, cols * self.devices), self.itemsize)
         return self.operation(whole.shape, [found], lambda: self._part("all-gather", whole))
 
+    def embed_parts(self, table: Value, tokens: Value) -> Value:
+        return self.from_tensor_parallel(self.operation((*tokens.shape, table.shape[1]), [table], None, without_cost))
+
     def cross_entropy(self, logits: Value, targets: Value) -> Value:
         each = math.prod(targets.shape) * FLOAT32  # of a number for every target
 
@@ -351,8 +354,9 @@ class SimulatedOps:
             kept=not times.again,
         )
 
-    def parameter(self, parameter: Parameter) -> Value:
-        """A parameter, gathered where it is used; its gradient is scattered and summed where that is known."""
+    def parameter(self, parameter: Parameter, first: bool = True) -> Value:
+        """A parameter, gathered where it is used; its gradient is scattered and summed where that is known, with the
+        gradient of its `first` use."""
         how = parameter_gather(parameter, self.plan)
         share = share_sent(self.plan, how.updated) * how.elements
 
@@ -372,18 +376,20 @@ class SimulatedOps:
             size / (self.devices if dim and USED[dim] == HEAD_AXES else 1)
             for size, dim in zip(parameter.shape, parameter.dims, strict=True)
         )
-        return self.operation(shape, [], gather, scatter, kind=GATHER, itemsize=FLOAT32)
+        return self.operation(shape, [], gather, scatter if first else None, kind=GATHER, itemsize=FLOAT32)
 
 
 @dataclass(frozen=True)
 class SimulatedWeights(Mapping[str, Value]):
-    """The parameters of a layer, each gathered where the program reads it."""
+    """The parameters of a layer, each gathered where the program reads it. The gradients of `used` parameters join the
+    gradients of an earlier use."""
 
     table: Mapping[str, Parameter]
     ops: SimulatedOps
+    used: Collection[str] = ()
 
     def __getitem__(self, name: str) -> Value:
-        return self.ops.parameter(self.table[name])
+        return self.ops.parameter(self.table[name], first=name not in self.used)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.table)

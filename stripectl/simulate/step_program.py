@@ -24,7 +24,7 @@ from stripectl.costs.matrices import MatrixRate
 from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import decoder_layer, layer_parameters
 from stripectl.layers.embedding import embedding, embedding_parameters
-from stripectl.layers.head import head_parameters, loss
+from stripectl.layers.head import head_parameters, head_weights, loss
 from stripectl.simulate.step_clock import AttentionTime, StepClock
 from stripectl.simulate.step_ops import (
     FLOAT32,
@@ -67,7 +67,7 @@ def hides_parameters(machine: CostModel) -> bool:
 def optimizer_bytes(workload: Workload, plan: Plan) -> float:
     """Bytes that AdamW reads and writes on a device."""
     sizes = workload.sizes
-    parameters = sizes.all_layer_parameters + 2 * sizes.head_parameters
+    parameters = sizes.all_layer_parameters + sizes.vocabulary_parameters
     return ADAMW_TOUCHES * STATE_BYTES * parameters / plan.product(HEAD_AXES) / plan.product(plan.optimizer_axes)
 
 
@@ -105,7 +105,8 @@ def run_step(
     for count, layer in layers:
         with clock.repeated(count):
             ops.run(layer)
-    ops.transpose(ops.record(lambda: loss(x, tokens, gathered(head_parameters(sizes)), ops)))
+    head = gathered(head_weights(sizes), used=embedding_parameters(sizes).keys())
+    ops.transpose(ops.record(lambda: loss(x, tokens, head, sizes, ops)))
     for (count, layer), group in zip(layers, layer_groups(workload, plan), strict=True):
         with clock.repeated(count):
             ops.transpose(ops.record(layer, KEEPS[group.plan.remat]))

@@ -34,7 +34,7 @@ from stripectl.execute.rotation import rotation
 from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import ALIKE, decoder_layer, layer_stacks
 from stripectl.layers.embedding import embedding, embedding_parameters
-from stripectl.layers.head import head_parameters, loss
+from stripectl.layers.head import head_parameters, head_weights, loss
 from stripectl.training.order import positions
 from stripectl.training.sharding import ParameterSharding, StoredWeights
 
@@ -110,7 +110,8 @@ class Decoder:
         """float32: the sum of the cross-entropy of a device's targets. Positions are of its rows, in the layout of the
         tokens, and of `orders`."""
         model = self.workload.sizes
-        x = embedding(tokens_BT, self.place.gathered(embedding_parameters(model), weights), model, self.ops)
+        table = dict(self.place.gathered(embedding_parameters(model), weights))
+        x = embedding(tokens_BT, table, model, self.ops)
         layers = {
             own.attention: AttentionLayer(
                 own.sizes,
@@ -123,7 +124,7 @@ class Decoder:
         used = Counter[str]()
         for body, turns in segments(self.kinds):
             x = self.segment(x, body, turns, weights, layers, used)
-        return loss(x, targets_BT, self.place.gathered(head_parameters(model), weights), self.ops)
+        return loss(x, targets_BT, self.place.gathered(head_weights(model), weights, table), model, self.ops)
 
     def segment(
         self,

@@ -19,6 +19,7 @@ DECODERS = {
     "norms of heads": replace(MODEL, architecture=Architecture(query_key_norm="head")),
     "norms over heads": replace(MODEL, architecture=Architecture(query_key_norm="all", norms="after")),
     "norms before and after": replace(MODEL, architecture=Architecture(norms="both", scaled_embedding=True)),
+    "tied embedding": replace(MODEL, architecture=Architecture(tied=True, scaled_embedding=True)),
 }
 EPSILON = 1e-5
 
@@ -36,7 +37,8 @@ def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
     ((_, stack),) = parameters["layers"].items()
     for at in range(model.layers):
         x = layer(x, {name: every[at] for name, every in stack.items()}, model)
-    logits = normed(x, parameters["norm"]) @ parameters["head"]
+    head = parameters["embedding"].T if model.architecture.tied else parameters["head"]
+    logits = normed(x, parameters["norm"]) @ head
     likely = jax.nn.log_softmax(logits)
     return -jnp.mean(jnp.take_along_axis(likely, rows[:, 1:, None], -1))
 

@@ -1,7 +1,7 @@
 """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention with gates."""
 
 from stripectl.core.replacement import OMITTED, WORK, Replacement
-from stripectl.models.decoder_config import attention_of, one_embedding
+from stripectl.models.decoder_config import attention_of
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 NO_FEED_FORWARD = 128  # for a layer without a feed-forward, because a step's model has one, and `tensor` divides it
@@ -22,7 +22,6 @@ def read(keys: ConfigKeys) -> ModelConfig:
     found = [
         Replacement("output gates of linear layers", OMITTED, layers * d * width, WORK),
         Replacement("no feed-forward", f"a feed-forward of size {NO_FEED_FORWARD}", more, WORK),
-        *one_embedding(keys),
     ]
     convolved = width + 2 * groups * state
     biases = (2 * width + 2 * groups * state + n + d) * keys.flag("use_bias") + convolved * keys.flag("use_conv_bias")
@@ -30,6 +29,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
         sizes={
             **{"hidden": d, "layers": layers, "vocabulary": vocabulary, "feed_forward": NO_FEED_FORWARD},
             **own,
+            "tied": keys.flag("tie_word_embeddings"),
             **attention_of(masks, "mamba2"),
         },
         masks=masks,
