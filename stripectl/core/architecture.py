@@ -1,5 +1,6 @@
 """How a model's layers differ from those of LLaMA (Touvron et al. 2023), which a model without these fields has."""
 
+import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -10,6 +11,10 @@ from stripectl.util.json import Json, is_mapping
 
 QUERY_KEY_NORMS = ("none", "head", "all")
 NORMS = ("before", "after", "both")
+ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # gelu_tanh: with the approximation by tanh of Hendrycks and Gimpel 2016
+ROTARY_BASE = 10000.0  # Su et al. 2021
+POSITIVE = ("attention_scale", "rotary_base", "logit_cap")
+MAX_ROTARY = 2**16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +29,48 @@ class Architecture:
     Gemma's has, its initial value is 1 + w, and a step is the same because scales do not decay.
     `scaled_embedding`: the embedding is multiplied by the square root of the hidden size (Gemma).
     `tied`: one matrix embeds tokens and makes logits.
+    `qkv_bias`, `output_bias`: the projections to queries, keys and values (Qwen 2), and the projection of the output
+    (gpt-oss), of layers of softmax attention have biases; `feed_forward_bias`: those of the feed-forward have.
+    `attention_scale`: the factor of scores, head_dim^-0.5 where it is None.
+    `rotary_base`: the base of the rotary angles; `rotary_dim`: the first elements of a head, which alone are rotated
+    (None: all).
+    `activation` and `gated`: the feed-forward is down(activation(gate x) * up x), or down(activation(up x)).
+    `logit_cap`: logits x become cap * tanh(x / cap) (Gemma 2).
     """
 
     query_key_norm: str = QUERY_KEY_NORMS[0]
     norms: str = NORMS[0]
     scaled_embedding: bool = False
     tied: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    feed_forward_bias: bool = False
+    attention_scale: float | None = None
+    rotary_base: float = ROTARY_BASE
+    rotary_dim: int | None = None
+    activation: str = ACTIVATIONS[0]
+    gated: bool = True
+    logit_cap: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
         check_choice("norms", self.norms, NORMS)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        for name in POSITIVE:
+            value = getattr(self, name)
+            if value != getattr(type(self), name) and not (is_number(value) and 0 < value < math.inf):
+                raise BadInput(f"{name} must be a positive number, not {reprlib.repr(value)}.")
+        size = self.rotary_dim
+        if size is not None and (type(size) is not int or size % 2 or not 2 <= size <= MAX_ROTARY):
+            raise BadInput(f"rotary_dim must be an even number of elements, not {reprlib.repr(size)}.")
         for name, value in vars(self).items():
             if isinstance(getattr(type(self), name), bool) and not isinstance(value, bool):
                 raise BadInput(f"{name} must be true or false, not {reprlib.repr(value)}.")
+
+    @property
+    def feed_forward_matrices(self) -> int:
+        """The number of matrices of a feed-forward."""
+        return 3 if self.gated else 2
 
     @property
     def norms_before(self) -> bool:
@@ -66,6 +100,10 @@ class Architecture:
     def to_json(self) -> dict[str, Json]:
         """The fields that differ from LLaMA's."""
         return {name: value for name, value in vars(self).items() if value != getattr(LLAMA, name)}
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:

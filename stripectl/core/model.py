@@ -137,15 +137,14 @@ class Model:
         return sum(each.inner * each.cols for each in self.projections)
 
     @property
-    def swiglu(self) -> list[Matrix]:
-        """The matrices of a layer's feed-forward; the backward pass does not need the result of the last."""
-        wide = Matrix(self.hidden, self.feed_forward, "cols")
-        return [wide, wide, Matrix(self.feed_forward, self.hidden, "inner")]
+    def layer_parameters(self) -> int:
+        """Parameters of a layer's matrices: the matrices of attention and of the feed-forward."""
+        return self.projection_parameters + self.feed_forward_parameters
 
     @property
-    def layer_parameters(self) -> int:
-        """Parameters of a layer's matrices: the matrices of attention and the three matrices of a SwiGLU."""
-        return self.projection_parameters + 3 * self.hidden * self.feed_forward
+    def feed_forward_parameters(self) -> int:
+        """Parameters of the matrices of a layer's feed-forward."""
+        return self.architecture.feed_forward_matrices * self.hidden * self.feed_forward
 
     @property
     def all_layer_parameters(self) -> int:

@@ -53,12 +53,16 @@ class Ops(Protocol):
         `tensor`, in float32, times a scale (n x h)."""
         ...
 
-    def rotate(self, x: Array, turn: Array) -> Array:
-        """x with rotary positions (Su et al. 2021)."""
+    def rotate(self, x: Array, turn: Array, factor: float = 1.0) -> Array:
+        """x with rotary positions (Su et al. 2021), times a factor, in float32."""
         ...
 
-    def swiglu(self, gate: Array, up: Array) -> Array:
-        """SiLU of the gate, times up (Shazeer 2020)."""
+    def add_bias(self, x: Array, bias: Array) -> Array:
+        """x (b, t, f) plus a bias of f elements, or x (b, n, t, h) plus a bias of n x h."""
+        ...
+
+    def activate(self, activation: str, x: Array, up: Array | None = None) -> Array:
+        """An activation of ACTIVATIONS, times up (Shazeer 2020)."""
         ...
 
     def embed(self, table: Array, tokens: Array) -> Array:
@@ -72,6 +76,10 @@ class Ops(Protocol):
     def cross_entropy(self, logits: Array, targets: Array) -> Array:
         """float32: the sum over rows of minus the log-probability of their targets; the vocabulary is divided over
         `tensor`."""
+        ...
+
+    def soft_cap(self, x: Array, cap: float) -> Array:
+        """float32: cap * tanh(x / cap)."""
         ...
 
     def convolve(self, x: Array, before: Array, weight: Array) -> Array:

@@ -11,7 +11,6 @@ import math
 from typing import NamedTuple
 
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES
-from stripectl.core.model import Model
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 
@@ -25,13 +24,15 @@ STORED = USED | {"hidden": STORED_AXES, "features": (*HEAD_AXES, *STORED_AXES)}
 class Parameter(NamedTuple):
     """A parameter of a layer: its shape, the names of its dimensions, by which it is sharded, and its initial values:
     normal with a standard deviation, or all `equal`. The devices of `tensor` use a `partial` parameter in a
-    tensor-parallel region, where it is whole, so that its gradient is a sum over them."""
+    tensor-parallel region, where it is whole, so that its gradient is a sum over them. Gradients need an `added`
+    parameter only where they need its sum."""
 
     shape: tuple[int, ...]
     dims: Dims
     deviation: float = INITIAL
     equal: float | None = None
     partial: bool = False
+    added: bool = False
 
     @property
     def divided(self) -> bool:
@@ -44,11 +45,9 @@ def scale_of(hidden: int) -> Parameter:
     return Parameter((hidden,), ("hidden",), equal=1.0)
 
 
-def norm_scales(branch: str, sizes: Model) -> dict[str, Parameter]:
-    """The scales of the norms of a branch of a layer: of its input, and of its result."""
-    architecture, scale = sizes.architecture, scale_of(sizes.hidden)
-    before = {f"{branch}_norm": scale} if architecture.norms_before else {}
-    return before | ({f"{branch}_end_norm": scale} if architecture.norms_after else {})
+def bias_of(size: int, dim: str) -> Parameter:
+    """The bias of a projection to so many elements."""
+    return Parameter((size,), (dim,), equal=0.0, added=True)
 
 
 class ParameterGather(NamedTuple):

@@ -239,6 +239,10 @@ def why_model_unsupported(plan: Plan, model: Model) -> Reason | None:
                 f"tensor={math.gcd(size, tensor)}" if over == tensor else f"zero=0, or {math.gcd(size, over)} devices"
             )
             return Reason.unsupported(f"{name} {size} cannot be divided over {over} devices", f"Try {hint}.")
+    if (rotary := model.architecture.rotary_dim or 0) > model.head_dim:
+        return Reason.unsupported(
+            f"rotary_dim {rotary} is larger than a head of {model.head_dim}", "Try a smaller rotary_dim."
+        )
     if model.head_dim % 2:
         return Reason.unsupported(
             f"rotary positions need an even head_dim; it is {model.head_dim}", f"Try --head-dim {model.head_dim + 1}."

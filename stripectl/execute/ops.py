@@ -26,6 +26,11 @@ from stripectl.execute.rotation import Rotation, rotated
 (TENSOR,) = HEAD_AXES
 EPSILON = 1e-5
 GLA_TEMPERATURE = 16  # Yang et al. 2023, section 4.4
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": jax.nn.silu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": jax.nn.gelu,
+}
 ROWS, COLUMNS = 1, 2  # dimensions of hidden states (B, T, D)
 HEADS, HEAD_DIM = 1, 3  # dimensions of (B, N, T, H)
 
@@ -86,11 +91,16 @@ class JaxOps:
             unit = wide * lax.rsqrt(total / (self.devices * heads * size) + EPSILON)
             return (unit * scale.reshape(heads, 1, size)).astype(x.dtype)
 
-    def rotate(self, x: jax.Array, turn: Rotation) -> jax.Array:
-        return rotated(x, turn)
+    def rotate(self, x: jax.Array, turn: Rotation, factor: float = 1.0) -> jax.Array:
+        return rotated(x, turn, factor)
 
-    def swiglu(self, gate: jax.Array, up: jax.Array) -> jax.Array:
-        return jax.nn.silu(gate) * up
+    def add_bias(self, x: jax.Array, bias: jax.Array) -> jax.Array:
+        shape = (x.shape[HEADS], 1, x.shape[HEAD_DIM]) if x.ndim > HEAD_DIM else bias.shape
+        return x + bias.reshape(shape).astype(x.dtype)
+
+    def activate(self, activation: str, x: jax.Array, up: jax.Array | None = None) -> jax.Array:
+        found = ACTIVATIONS[activation](x)
+        return found if up is None else found * up
 
     def embed(self, table: jax.Array, tokens: jax.Array) -> jax.Array:
         found = table[tokens].astype(self.dtype)
@@ -118,6 +128,9 @@ class JaxOps:
             score, part = sum_results((score, jnp.exp(total - largest)))
             total = largest + jnp.log(part)
         return jnp.sum(total - score)
+
+    def soft_cap(self, x: jax.Array, cap: float) -> jax.Array:
+        return cap * jnp.tanh(x.astype(jnp.float32) / cap)
 
     def convolve(self, x: jax.Array, before: jax.Array, weight: jax.Array) -> jax.Array:
         return convolved(x, before, weight)

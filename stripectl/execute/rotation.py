@@ -5,7 +5,6 @@ import jax.numpy as jnp
 
 from stripectl.core import scopes
 
-ROTARY_BASE = 10000.0  # Su et al. 2021; Llama 3 has 500000
 Rotation = tuple[jax.Array, jax.Array]
 
 
@@ -15,10 +14,12 @@ def rotation(positions: jax.Array, head_dim: int, base: float) -> Rotation:
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def rotated(x: jax.Array, turn: Rotation) -> jax.Array:
-    """x (..., head_dim) rotated by angles that broadcast with its halves; a pair is a row's i-th entry and the i-th of
-    its second half."""
+def rotated(x: jax.Array, turn: Rotation, factor: float = 1.0) -> jax.Array:
+    """x (..., head_dim) rotated by angles that broadcast with its halves, times a factor; a pair is a row's i-th entry
+    and the i-th of its second half. Where there are fewer angles, only the first elements of a row are rotated."""
     cos, sin = turn
     with jax.named_scope(scopes.ROTARY):
-        a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+        wide = x.astype(jnp.float32) if factor == 1.0 else x.astype(jnp.float32) * factor
+        half = cos.shape[-1]
+        a, b, rest = jnp.split(wide, [half, 2 * half], axis=-1)
+        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1).astype(x.dtype)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stripectl.core.comm import Array, Shifts
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
-from stripectl.core.parameters import INITIAL, Parameter, norm_scales
+from stripectl.core.parameters import INITIAL, Parameter, bias_of, scale_of
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE
 from stripectl.core.scopes import ATTENTION, PROJECTIONS
@@ -50,12 +50,24 @@ def projection_parameters(sizes: Model) -> dict[str, Parameter]:
     """The norms before and after a layer's attention, and its projections."""
     d, keys = sizes.hidden, sizes.query_heads if sizes.gated else sizes.kv_heads
     return {
-        **norm_scales("attention", sizes),
+        **({"attention_norm": scale_of(d)} if sizes.architecture.norms_before else {}),
+        **({"attention_end_norm": scale_of(d)} if sizes.architecture.norms_after else {}),
+        **projection_biases(sizes),
         "query": Parameter((d, sizes.query_heads, sizes.head_dim), ("hidden", "tensor", None)),
         "key": Parameter((d, keys, sizes.head_dim), ("hidden", "tensor", None)),
         "value": Parameter((d, sizes.kv_heads, sizes.value_dim), ("hidden", "tensor", None)),
         "output": Parameter((sizes.heads, sizes.value_dim, d), ("tensor", None, "hidden"), last_deviation(sizes)),
     }
+
+
+def projection_biases(sizes: Model) -> dict[str, Parameter]:
+    """The biases of the projections of a layer of softmax attention."""
+    architecture, h = sizes.architecture, sizes.head_dim
+    if sizes.attention == "linear":
+        return {}
+    of = {"query_bias": sizes.heads * h, "key_bias": sizes.kv_heads * h, "value_bias": sizes.kv_heads * sizes.value_dim}
+    found = {name: bias_of(size, "tensor") for name, size in of.items()} if architecture.qkv_bias else {}
+    return found | ({"output_bias": bias_of(sizes.hidden, "hidden")} if architecture.output_bias else {})
 
 
 def last_deviation(sizes: Model) -> float:
@@ -112,6 +124,10 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
         own = ops.norm(x, weights["attention_norm"]) if sizes.architecture.norms_before else x
         y = ops.to_tensor_parallel(own)
         q, k, v = (ops.einsum("btd,dnh->bnth", y, weights[name]) for name in ("query", "key", "value"))
+        biases = projection_biases(sizes)
+        if "query_bias" in biases:
+            names = ("query_bias", "key_bias", "value_bias")
+            q, k, v = (ops.add_bias(x, weights[name]) for x, name in zip((q, k, v), names, strict=True))
         gates = gates_of(y, weights, layer, ops)
         if sizes.d_conv:
             convolutions = [weights[name] for name in convolution_parameters(sizes)]
@@ -120,7 +136,7 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             norm = ops.norm if sizes.architecture.query_key_norm == "head" else ops.norm_over_heads
             q, k = norm(q, weights["query_norm"]), norm(k, weights["key_norm"])
         if sizes.gated is None:
-            q, k = ops.rotate(q, layer.turn), ops.rotate(k, layer.turn)
+            q, k = ops.rotate(q, layer.turn, query_factor(sizes)), ops.rotate(k, layer.turn)
         elif sizes.gated.delta:
             q, k = (ops.norm(each, factor=sizes.head_dim**-0.5) for each in (q, k))
     with ops.section(ATTENTION):
@@ -129,7 +145,14 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             out = ops.norm(out)
     with ops.section(PROJECTIONS):
         out = ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"]))
+        out = ops.add_bias(out, weights["output_bias"]) if "output_bias" in biases else out
         return ops.add(x, ops.norm(out, weights["attention_end_norm"]) if sizes.architecture.norms_after else out)
+
+
+def query_factor(sizes: Model) -> float:
+    """The factor of queries that gives scores the scale of the model, where attention takes head_dim^-0.5."""
+    scale = sizes.architecture.attention_scale
+    return 1.0 if scale is None or sizes.attention == "linear" else scale * sizes.head_dim**0.5
 
 
 def gates_of(y: Array, weights: Weights, layer: AttentionLayer, ops: Ops) -> list[Array]:

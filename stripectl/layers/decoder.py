@@ -13,14 +13,15 @@ from stripectl.layers.attention import (
     branch_parameters,
     projection_parameters,
 )
-from stripectl.layers.swiglu import swiglu, swiglu_parameters
+from stripectl.layers.swiglu import end_parameters, swiglu, swiglu_parameters
 
 ALIKE = "every"  # the name of the only stack of layers
 
 
 def layer_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer, by name, in the order in which their initial values are drawn."""
-    return projection_parameters(sizes) | swiglu_parameters(sizes) | branch_parameters(sizes)
+    feed_forward = swiglu_parameters(sizes) | end_parameters(sizes)
+    return projection_parameters(sizes) | feed_forward | branch_parameters(sizes)
 
 
 def layer_stacks(model: Model) -> dict[str, tuple[int, dict[str, Parameter]]]:
@@ -35,4 +36,5 @@ def decoder_layer(
 ) -> Array:
     """Hidden states after a layer; `gathered` gives the parameters of a table."""
     x = attention(x, gathered(attention_parameters(layer.sizes)), layer, ops, comm)
-    return swiglu(x, gathered(swiglu_parameters(layer.sizes)), layer.sizes, ops)
+    own = gathered(swiglu_parameters(layer.sizes))
+    return swiglu(x, own, gathered(end_parameters(layer.sizes)), layer.sizes, ops)

@@ -30,7 +30,8 @@ def loss(x: Array, targets: Array, weights: Weights, sizes: Model, ops: Ops) -> 
             logits = ops.einsum("btd,vd->btv", y, weights["embedding"], "float32")
         else:
             logits = ops.einsum("btd,dv->btv", y, weights["head"], "float32")
-        return ops.cross_entropy(logits, targets)
+        cap = sizes.architecture.logit_cap
+        return ops.cross_entropy(ops.soft_cap(logits, cap) if cap else logits, targets)
 
     with ops.section(HEAD):
         return ops.blockwise(of_rows, weights, x, targets)

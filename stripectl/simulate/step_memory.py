@@ -69,7 +69,7 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention: Sequence[A
         _state(parameters, workload, plan) for parameters in (layers, sizes.vocabulary_parameters / tensor)
     )
     stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].row_axes else 1)
-    forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
+    forward = sizes.feed_forward_parameters / tensor  # of a layer's feed-forward
     alike = layer_groups(workload, plan)
     kinds = [(count, own.sizes, each) for count, own, each in alike]
     attention = attention or [AttentionMemory.of(own, each) for _, own, each in alike]

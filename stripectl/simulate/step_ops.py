@@ -238,11 +238,14 @@ class SimulatedOps:
         squares = self.operation(total, [x], send, send, needs=[x], kind=SUM, itemsize=FLOAT32)
         return self.elementwise(x, squares, scale)
 
-    def rotate(self, x: Value, turn: Any) -> Value:
+    def rotate(self, x: Value, turn: Any, factor: float = 1.0) -> Value:
         return self.elementwise(x, needs=False)
 
-    def swiglu(self, gate: Value, up: Value) -> Value:
-        return self.elementwise(gate, up)
+    def add_bias(self, x: Value, bias: Value) -> Value:
+        return self.elementwise(x, bias, needs=False)
+
+    def activate(self, activation: str, x: Value, up: Value | None = None) -> Value:
+        return self.elementwise(x, *([] if up is None else [up]))
 
     def embed(self, table: Value, tokens: Value) -> Value:
         cols = table.shape[1]
@@ -276,6 +279,9 @@ class SimulatedOps:
         return self.operation(
             (), [exponentials, score], None, without_cost, needs=(logits, exponentials), itemsize=FLOAT32
         )
+
+    def soft_cap(self, x: Value, cap: float) -> Value:
+        return self.elementwise(x, itemsize=FLOAT32)
 
     def convolve(self, x: Value, before: Value, weight: Value) -> Value:
         return self.elementwise(x, before, weight)
@@ -376,7 +382,8 @@ class SimulatedOps:
             size / (self.devices if dim and USED[dim] == HEAD_AXES else 1)
             for size, dim in zip(parameter.shape, parameter.dims, strict=True)
         )
-        return self.operation(shape, [], gather, scatter if first else None, kind=GATHER, itemsize=FLOAT32)
+        kind = MOVE if parameter.added else GATHER
+        return self.operation(shape, [], gather, scatter if first else None, kind=kind, itemsize=FLOAT32)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Decoder:
     workload: Workload
     plan: Plan
     place: ParameterSharding
-    rotary_base: float
+    rotary_base: float | None  # in place of the model's
 
     @cached_property
     def ops(self) -> JaxOps:
@@ -112,12 +112,14 @@ class Decoder:
         model = self.workload.sizes
         table = dict(self.place.gathered(embedding_parameters(model), weights))
         x = embedding(tokens_BT, table, model, self.ops)
+        parts = model.architecture
+        base = parts.rotary_base if self.rotary_base is None else self.rotary_base
         layers = {
             own.attention: AttentionLayer(
                 own.sizes,
                 plan,
                 plan_attention(plan, own, layer=True),
-                rotation(others.get(own.attention, positions_T), model.head_dim, self.rotary_base),
+                rotation(others.get(own.attention, positions_T), parts.rotary_dim or own.sizes.head_dim, base),
             )
             for _, own, plan in layer_groups(self.workload, self.plan)
         }

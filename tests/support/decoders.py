@@ -19,9 +19,24 @@ DECODERS = {
     "norms of heads": replace(MODEL, architecture=Architecture(query_key_norm="head")),
     "norms over heads": replace(MODEL, architecture=Architecture(query_key_norm="all", norms="after")),
     "norms before and after": replace(MODEL, architecture=Architecture(norms="both", scaled_embedding=True)),
+    "biases and gelu": replace(
+        MODEL,
+        architecture=Architecture(
+            qkv_bias=True, output_bias=True, feed_forward_bias=True, activation="gelu", gated=False, rotary_dim=4
+        ),
+    ),
+    "scales and caps": replace(
+        MODEL,
+        architecture=Architecture(attention_scale=0.5, rotary_base=300.0, activation="gelu_tanh", logit_cap=2.0),
+    ),
     "tied embedding": replace(MODEL, architecture=Architecture(tied=True, scaled_embedding=True)),
 }
 EPSILON = 1e-5
+ACTIVATIONS = {
+    "silu": lambda x: x / (1 + jnp.exp(-x)),
+    "gelu": lambda x: x / 2 * (1 + jax.scipy.special.erf(x / 2**0.5)),
+    "gelu_tanh": lambda x: x / 2 * (1 + jnp.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+}
 
 
 def oracle(parameters: Any, rows: np.ndarray, model: Model) -> tuple[float, Any]:
@@ -39,6 +54,8 @@ def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
         x = layer(x, {name: every[at] for name, every in stack.items()}, model)
     head = parameters["embedding"].T if model.architecture.tied else parameters["head"]
     logits = normed(x, parameters["norm"]) @ head
+    if cap := model.architecture.logit_cap:
+        logits = cap * jnp.tanh(logits / cap)
     likely = jax.nn.log_softmax(logits)
     return -jnp.mean(jnp.take_along_axis(likely, rows[:, 1:, None], -1))
 
@@ -52,11 +69,16 @@ def layer(x: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
 
 
 def feed_forward(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
-    return (jax.nn.silu(y @ own["gate"]) * (y @ own["up"])) @ own["down"]
+    act, up = ACTIVATIONS[model.architecture.activation], y @ own["up"] + own.get("up_bias", 0)
+    wide = act(y @ own["gate"] + own.get("gate_bias", 0)) * up if model.architecture.gated else act(up)
+    return wide @ own["down"] + own.get("down_bias", 0)
 
 
 def attention(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
     q, k, v = (jnp.einsum("btd,dnh->btnh", y, own[name]) for name in ("query", "key", "value"))
+    if model.architecture.qkv_bias:
+        biased = zip((q, k, v), ("query", "key", "value"), strict=True)
+        q, k, v = (x + own[f"{name}_bias"].reshape(x.shape[2:]) for x, name in biased)
     norm = model.architecture.query_key_norm
     if norm == "head":
         q, k = normed(q, own["query_norm"]), normed(k, own["key_norm"])
@@ -65,21 +87,22 @@ def attention(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Arra
             normed(x.reshape(*x.shape[:2], -1), own[f"{name}_norm"]).reshape(x.shape)
             for name, x in (("query", q), ("key", k))
         )
-    q, k = rotated(q), rotated(k)
+    q, k = rotated(q, model), rotated(k, model)
     group = model.heads // model.kv_heads
-    scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2)) * model.head_dim**-0.5
+    scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2))
+    scores *= model.architecture.attention_scale or model.head_dim**-0.5
     seen = np.tri(y.shape[1], dtype=bool)
     weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf))
     out = jnp.einsum("bnts,bsnh->btnh", weights, jnp.repeat(v, group, 2))
-    return jnp.einsum("btnh,nhd->btd", out, own["output"])
+    return jnp.einsum("btnh,nhd->btd", out, own["output"]) + own.get("output_bias", 0)
 
 
 def normed(x: jax.Array, scale: jax.Array) -> jax.Array:
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * scale
 
 
-def rotated(x: jax.Array) -> jax.Array:
-    half = x.shape[-1] // 2
-    angle = np.arange(x.shape[1])[:, None, None] * 10000.0 ** (-np.arange(half) / half)
-    a, b = x[..., :half], x[..., half:]
-    return jnp.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)], -1)
+def rotated(x: jax.Array, model: Model) -> jax.Array:
+    half = (model.architecture.rotary_dim or model.head_dim) // 2
+    angle = np.arange(x.shape[1])[:, None, None] * model.architecture.rotary_base ** (-np.arange(half) / half)
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return jnp.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle), rest], -1)

@@ -161,6 +161,7 @@ def test_without_adams_division_parameters_are_as_close_as_gradients() -> None:
 SP = "megatron_sp/contiguous@data=2,tensor=2"
 MOVED = ["all_gather/zigzag@ring=4,parts=2", "usp/striped@ring=2,ulysses=2", "rsa/striped@ring=4"]
 OF_DECODERS = ["ring/striped@fsdp=2,ring=2,tensor=2,chunk=8,remat=full", f"{SP},chunk=0,remat=dots"]
+OF_DECODERS += [f"ring/zigzag@fsdp=2,ring=2,tensor=2,chunk=16,remat={remat}" for remat in ("attention", "none", "dots")]
 SENT = [
     *((MODEL, plan) for plan in (*DEFAULT, "ring@ring=2,tensor=2,chunk=8", "ring@ring=2,tensor=2,chunk=0,remat=dots")),
     *(
