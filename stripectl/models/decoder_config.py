@@ -7,14 +7,22 @@ differences, and the defaults of keys that a file may omit. The defaults come fr
 D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 """
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.core.architecture import NORMS, QUERY_KEY_NORMS
+from stripectl.core.architecture import NORMS, QUERY_KEY_NORMS, ROTARY_BASE
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
 from stripectl.core.replacement import WORK, Replacement
 from stripectl.models.family import ConfigKeys, ModelConfig
 
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
 
 
@@ -43,6 +51,7 @@ def decoder(
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
     vectors += norms_and_biases(keys, own, norms, scales, query_key_norm, qkv_bias, out_bias)
     masks = masks or ["causal"] * layers
+    activation, others = activation_of(keys)
     attention = attention_of(masks, recurrence, linear_heads)
     return ModelConfig(
         sizes={
@@ -55,10 +64,17 @@ def decoder(
             "norms": norms,
             "scaled_embedding": scaled_embedding,
             "tied": keys.flag("tie_word_embeddings"),
+            "qkv_bias": keys.flag("attention_bias") if qkv_bias is None else qkv_bias,
+            "output_bias": keys.flag("attention_bias") if out_bias is None else out_bias,
+            "feed_forward_bias": keys.flag("mlp_bias"),
+            "activation": activation,
+            "logit_cap": keys.number("final_logit_softcapping") or None,
+            **attention_scale(keys, own["head_dim"]),
+            **rotation(keys, own["head_dim"]),
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
-        replaced=(*replaced, *replaced_norms(scales), *replaced_windows(masks)),
+        replaced=(*replaced, *replaced_norms(scales), *others, *replaced_rotation(keys), *replaced_windows(masks)),
         vector_parameters=vectors,
     )
 
@@ -88,6 +104,48 @@ def norms_and_biases(
 def replaced_norms(scales: bool) -> list[Replacement]:
     """The norms without scales of a model, which also subtract the mean."""
     return [] if scales else [Replacement("layer norms without parameters", "root mean square norms with scales")]
+
+
+def activation_of(keys: ConfigKeys) -> tuple[str, list[Replacement]]:
+    """The activation of a feed-forward, and its replacement where it is another one."""
+    name = "hidden_act" if keys.value("hidden_activation") is None else "hidden_activation"
+    given = keys.value(name) or "silu"
+    if not isinstance(given, str):
+        raise keys.refuse(name, "the name of an activation")
+    if given in ACTIVATIONS:
+        return ACTIVATIONS[given], []
+    return "silu", [Replacement(f"activation {reprlib.repr(given)}", "silu")]
+
+
+def attention_scale(keys: ConfigKeys, head_dim: int) -> dict[str, float]:
+    """The factor of scores, where it is not head_dim^-0.5."""
+    size = keys.number("query_pre_attn_scalar")
+    return {} if size in (None, head_dim) else {"attention_scale": size**-0.5}
+
+
+def rotary_parameters(keys: ConfigKeys) -> ConfigKeys:
+    """The keys of rotary positions; of full layers, where they differ by layer."""
+    own = keys.part("rope_parameters" if keys.value("rope_scaling") is None else "rope_scaling")
+    return own.part("full_attention") if "full_attention" in own.content else own
+
+
+def replaced_rotation(keys: ConfigKeys) -> list[Replacement]:
+    """Scaled rotary angles, which stripectl does not compute."""
+    own = rotary_parameters(keys)
+    kind = own.value("rope_type") or own.value("type") or "default"
+    return [] if kind == "default" else [Replacement(f"rotary angles scaled as {reprlib.repr(kind)}", "unscaled")]
+
+
+def rotation(keys: ConfigKeys, head_dim: int) -> dict[str, float | int]:
+    """The base of the rotary angles, and the elements of a head that are rotated, where some are not."""
+    own = rotary_parameters(keys)
+    base = own.number("rope_theta") or keys.number("rope_theta") or ROTARY_BASE
+    share = own.number("partial_rotary_factor") or keys.number("partial_rotary_factor") or 1.0
+    size = keys.optional_size("rotary_dim") or int(share * head_dim)
+    if size != head_dim and (size % 2 or not 2 <= size < head_dim):
+        name = "rotary_dim" if keys.value("rotary_dim") is not None else "partial_rotary_factor"
+        raise keys.refuse(name, f"a part of head_dim {head_dim} with an even number of elements")
+    return {"rotary_base": base, **({} if size == head_dim else {"rotary_dim": size})}
 
 
 def config_heads(keys: ConfigKeys) -> dict[str, int]:

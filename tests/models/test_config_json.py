@@ -89,6 +89,39 @@ def test_what_cannot_be_computed_is_replaced(name: str, expected: dict[str, Any]
     assert {key: getattr(found, key) for key in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("Gemma-2-9B", {}, {"norms": "both", "scaled_embedding": True, "tied": True, "activation": "gelu_tanh"}),
+        ("Gemma-2-9B", {}, {"attention_scale": None, "logit_cap": 30.0}),
+        ("Gemma-2-27B", {}, {"attention_scale": 144**-0.5}),
+        ("OLMo-2-7B", {}, {"norms": "after", "query_key_norm": "all", "tied": False}),
+        ("Qwen2-7B", {}, {"qkv_bias": True, "output_bias": False}),
+        ("gpt-oss-20b", {}, {"qkv_bias": True, "output_bias": True, "rotary_base": 150000}),
+        ("qwen3-next-80b-a3b", {}, {"rotary_dim": 64, "rotary_base": 10000000}),
+        ("Llama-3-8B", {"mlp_bias": True, "hidden_act": "gelu"}, {"feed_forward_bias": True, "activation": "gelu"}),
+        ("Llama-3-8B", {"rope_parameters": {"rope_theta": 7, "partial_rotary_factor": 0.5}}, {"rotary_base": 7}),
+        ("Llama-3-8B", {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}}, {"rotary_dim": 64}),
+    ],
+)
+def test_architectures_are_those_of_the_keys(
+    name: str, change: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    found = load_model(str(written(tmp_path, PUBLISHED[name].config | change))).architecture
+    assert {key: getattr(found, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rotary angles scaled as 'yarn' (unscaled)"),
+        ({"hidden_act": "relu2"}, "activation 'relu2' (silu)"),
+    ],
+)
+def test_values_that_are_not_computed_are_named(change: dict[str, Any], part: str, tmp_path: Path) -> None:
+    assert [str(each) for each in load_model(str(written(tmp_path, GOOD | change))).replaced] == [part]
+
+
 def test_a_replacement_does_as_much_as_the_part(tmp_path: Path) -> None:
     """Heads of latent attention multiply and send as much; those of a state-space model have as wide an output and as
     large a state; a feed-forward has as many parameters as the experts that a token meets."""
@@ -173,6 +206,9 @@ def test_large_files_are_read(megabytes: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
+        (GOOD | {"rope_theta": -1}, "has rope_theta: -1, but it must be a positive number"),
+        (GOOD | {"partial_rotary_factor": 0.01}, "a part of head_dim 128 with an even number"),
+        (GOOD | {"hidden_act": ["silu"]}, "the name of an activation"),
         (GOOD | {"hidden_size": 10**30}, "has hidden_size: 1000"),
         (GOOD | {"hidden_size": "4096"}, "has hidden_size: '4096', but it must be an integer from 1"),
         (GOOD | {"hidden_size": 4096.0}, "has hidden_size: 4096.0"),

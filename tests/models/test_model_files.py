@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stripectl.core.architecture import LLAMA, Architecture
+from stripectl.core.model import Model
 from stripectl.core.replacement import FIGURES, replacements_text
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
@@ -92,3 +94,32 @@ def test_a_models_profile_says_its_architecture(tmp_path: Path) -> None:
         own.write_text(f"{GOOD}query_key_norm: {value}\n")
         with pytest.raises(BadInput, match=f"own.yaml: .*{why}"):
             load_model(str(own))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("norms: never", "unknown norms 'never'"),
+        ("activation: relu", "unknown activation 'relu'"),
+        ("tied: 1", "tied must be true or false, not 1"),
+        ("gated: none", "gated must be true or false"),
+        ("attention_scale: -1", "attention_scale must be a positive number"),
+        ("attention_scale: .nan", "attention_scale must be a positive number"),
+        ("rotary_base: null", "rotary_base must be a positive number, not None"),
+        ("rotary_base: true", "rotary_base must be a positive number"),
+        ("rotary_dim: 5", "rotary_dim must be an even number"),
+        ("logit_cap: .inf", "logit_cap must be a positive number"),
+    ],
+)
+def test_architectures_that_are_refused(tmp_path: Path, line: str, why: str) -> None:
+    (tmp_path / "own.yaml").write_text(f"{GOOD}{line}\n")
+    with pytest.raises(BadInput, match=f"own.yaml: .*{why}"):
+        load_model(str(tmp_path / "own.yaml"))
+
+
+def test_a_feed_forward_of_two_matrices_has_two(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(f"{GOOD}gated: false\n")
+    two, three = load_model(str(tmp_path / "own.yaml")), Model(name="own", **yaml.safe_load(GOOD))
+    assert three.parameters - two.parameters == 2 * 64 * 128
+    work = [Workload(seq_len=64, passes=STEP, **each.step_sizes) for each in (two, three)]
+    assert work[1].flops - work[0].flops == 6 * 2 * 64 * 128 * 64

@@ -10,4 +10,4 @@ def read(keys: ConfigKeys) -> ModelConfig:
     )
 
 
-family = Family(read, usual_sizes(50304, 4096, 11008, 32, 32, sliding_window=4096))
+family = Family(read, usual_sizes(50304, 4096, 11008, 32, 32, sliding_window=4096, rope_theta=500000.0))

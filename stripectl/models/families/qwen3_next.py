@@ -39,7 +39,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
 
 family = Family(
     read,
-    usual_sizes(151936, 2048, 5632, 48, 16, 2, head_dim=256)
+    usual_sizes(151936, 2048, 5632, 48, 16, 2, head_dim=256, partial_rotary_factor=0.25)
     | {"linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16}
     | {"linear_num_value_heads": 32, "linear_conv_kernel_dim": 4, "decoder_sparse_step": 1}
     | {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "num_experts": 512}

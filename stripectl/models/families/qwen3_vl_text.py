@@ -7,5 +7,5 @@ from stripectl.models.family import Family
 
 family = Family(
     functools.partial(decoder, query_key_norm="head"),
-    usual_sizes(151936, 4096, 22016, 32, 32, 32, head_dim=128),
+    usual_sizes(151936, 4096, 22016, 32, 32, 32, head_dim=128, rope_theta=500000.0),
 )
