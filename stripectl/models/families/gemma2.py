@@ -1,7 +1,6 @@
 """Gemma 2 (Gemma Team 2024, arXiv:2408.00118): windows in every other layer, four norms, and soft caps."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from stripectl.core.replacement import OMITTED, Replacement
@@ -12,11 +11,11 @@ GEMMA = {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096}
 GEMMA |= {"query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh"}
 
 
-def read(keys: ConfigKeys, period: int, replaced: Sequence[Replacement] = (), **own: Any) -> ModelConfig:
+def read(keys: ConfigKeys, period: int, **own: Any) -> ModelConfig:
     capped = keys.is_set("attn_logit_softcapping")
-    found = [Replacement("soft caps of scores", OMITTED, distorts=("time",))] * capped
+    caps = [Replacement("soft caps of scores", OMITTED, distorts=("time",))] * capped
     masks = layer_masks(keys, every(keys, period, "sliding_attention"))
-    return decoder(keys, masks=masks, norms="both", scaled_embedding=True, replaced=[*replaced, *found], **own)
+    return decoder(keys, masks=masks, norms="both", scaled_embedding=True, replaced=caps, **own)
 
 
 family = Family(
