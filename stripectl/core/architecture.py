@@ -12,6 +12,7 @@ from stripectl.util.json import Json, is_mapping
 QUERY_KEY_NORMS = ("none", "head", "all")
 NORMS = ("before", "after", "both")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # gelu_tanh: with the approximation by tanh of Hendrycks and Gimpel 2016
+LINEAR_GATES = ("none", "silu", "sigmoid", "mamba2")
 ROTARY_BASE = 10000.0  # Su et al. 2021
 POSITIVE = ("attention_scale", "rotary_base", "logit_cap")
 MAX_ROTARY = 2**16
@@ -36,6 +37,13 @@ class Architecture:
     (None: all).
     `activation` and `gated`: the feed-forward is down(activation(gate x) * up x), or down(activation(up x)).
     `logit_cap`: logits x become cap * tanh(x / cap) (Gemma 2).
+    `attention_gate`: the output of layers of softmax attention is multiplied by the sigmoid of a projection
+    (Qwen3-Next).
+    `linear_gate`: so is the output of linear layers: after its norm, which then has a scale, by the SiLU of a
+    projection (`silu`: Qwen3-Next), or by the sigmoid of a projection through a bottleneck as large as a value
+    (`sigmoid`: Kimi-Linear); or before a norm over all heads, by a SiLU, after values times a number per head are added
+    (`mamba2`).
+    `no_feed_forward`: layers have none (Mamba-2); the model's size of feed-forward is then without effect.
     """
 
     query_key_norm: str = QUERY_KEY_NORMS[0]
@@ -51,11 +59,15 @@ class Architecture:
     activation: str = ACTIVATIONS[0]
     gated: bool = True
     logit_cap: float | None = None
+    attention_gate: bool = False
+    linear_gate: str = LINEAR_GATES[0]
+    no_feed_forward: bool = False
 
     def __post_init__(self) -> None:
         check_choice("query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
         check_choice("norms", self.norms, NORMS)
         check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("linear_gate", self.linear_gate, LINEAR_GATES)
         for name in POSITIVE:
             value = getattr(self, name)
             if value != getattr(type(self), name) and not (is_number(value) and 0 < value < math.inf):
@@ -70,7 +82,7 @@ class Architecture:
     @property
     def feed_forward_matrices(self) -> int:
         """The number of matrices of a feed-forward."""
-        return 3 if self.gated else 2
+        return 0 if self.no_feed_forward else 3 if self.gated else 2
 
     @property
     def norms_before(self) -> bool:

@@ -129,7 +129,17 @@ class Model:
             found.append(Matrix(d, self.heads, "cols"))
         if self.gated and self.gated.gate == "vector":
             found += [Matrix(d, self.head_dim), Matrix(self.head_dim, self.heads * self.head_dim, "cols")]
-        return found + [Matrix(d, self.heads, "cols")] * bool(self.gated and self.gated.delta)
+        return found + self.output_gate + [Matrix(d, self.heads, "cols")] * bool(self.gated and self.gated.delta)
+
+    @property
+    def output_gate(self) -> list[Matrix]:
+        """The matrices of the gate of attention's output."""
+        d, size, width = self.hidden, self.value_dim, self.heads * self.value_dim
+        if self.attention != "linear":
+            return [Matrix(d, width, "cols")] * self.architecture.attention_gate
+        through = [Matrix(d, size), Matrix(size, width, "cols")]
+        whole = [Matrix(d, width, "cols")]
+        return {"none": [], "silu": whole, "sigmoid": through, "mamba2": whole}[self.architecture.linear_gate]
 
     @property
     def projection_parameters(self) -> int:

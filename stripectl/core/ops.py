@@ -61,8 +61,12 @@ class Ops(Protocol):
         """x (b, t, f) plus a bias of f elements, or x (b, n, t, h) plus a bias of n x h."""
         ...
 
+    def add_scaled(self, x: Array, values: Array, scale: Array) -> Array:
+        """x (b, n, t, h) plus values times a number per head (n)."""
+        ...
+
     def activate(self, activation: str, x: Array, up: Array | None = None) -> Array:
-        """An activation of ACTIVATIONS, times up (Shazeer 2020)."""
+        """An activation of ACTIVATIONS, or the sigmoid, times up (Shazeer 2020)."""
         ...
 
     def embed(self, table: Array, tokens: Array) -> Array:

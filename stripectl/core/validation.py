@@ -230,7 +230,7 @@ def why_model_unsupported(plan: Plan, model: Model) -> Reason | None:
     """Why the plan cannot shard a model's parameters, or None."""
     tensor, shared = plan.size("tensor"), plan.product(plan.optimizer_axes)
     for name, size, over in (
-        ("feed_forward", model.feed_forward, tensor),
+        ("feed_forward", 0 if model.architecture.no_feed_forward else model.feed_forward, tensor),
         ("vocabulary", model.vocabulary, tensor),
         ("hidden", model.hidden, shared * (1 if model.architecture.tied else tensor)),
     ):

@@ -30,6 +30,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": jax.nn.gelu,
+    "sigmoid": jax.nn.sigmoid,
 }
 ROWS, COLUMNS = 1, 2  # dimensions of hidden states (B, T, D)
 HEADS, HEAD_DIM = 1, 3  # dimensions of (B, N, T, H)
@@ -97,6 +98,9 @@ class JaxOps:
     def add_bias(self, x: jax.Array, bias: jax.Array) -> jax.Array:
         shape = (x.shape[HEADS], 1, x.shape[HEAD_DIM]) if x.ndim > HEAD_DIM else bias.shape
         return x + bias.reshape(shape).astype(x.dtype)
+
+    def add_scaled(self, x: jax.Array, values: jax.Array, scale: jax.Array) -> jax.Array:
+        return x + values * scale.reshape(-1, 1, 1).astype(x.dtype)
 
     def activate(self, activation: str, x: jax.Array, up: jax.Array | None = None) -> jax.Array:
         found = ACTIVATIONS[activation](x)

@@ -43,7 +43,8 @@ def attention_parameters(sizes: Model) -> dict[str, Parameter]:
 
 def branch_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer's attention in addition to its projections."""
-    return gate_parameters(sizes) | convolution_parameters(sizes) | query_key_norm_parameters(sizes)
+    found = gate_parameters(sizes) | convolution_parameters(sizes) | query_key_norm_parameters(sizes)
+    return found | output_gate_parameters(sizes)
 
 
 def projection_parameters(sizes: Model) -> dict[str, Parameter]:
@@ -117,6 +118,45 @@ def query_key_norm_parameters(sizes: Model) -> dict[str, Parameter]:
     return {name: Parameter((heads * sizes.head_dim,), ("tensor",), equal=1.0) for name, heads in of.items()}
 
 
+def output_gate_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The parameters of the gate of attention's output, and of the norm beside it."""
+    d, heads, size, kind = sizes.hidden, sizes.heads, sizes.value_dim, sizes.architecture.linear_gate
+    whole = {"output_gate": Parameter((d, heads, size), ("hidden", "tensor", None))}
+    if sizes.attention != "linear":
+        return whole if sizes.architecture.attention_gate else {}
+    through = {
+        "output_gate_down": Parameter((d, size), ("hidden", None), partial=True),
+        "output_gate_up": Parameter((size, heads, size), (None, "tensor", None)),
+    }
+    per_head = {"output_norm": Parameter((size,), (None,), equal=1.0, partial=True)}
+    over_heads = {"output_norm": Parameter((heads * size,), ("tensor",), equal=1.0)}
+    skip = {"skip": Parameter((heads,), ("tensor",), equal=1.0)}
+    return {
+        "none": {},
+        "silu": whole | per_head,
+        "sigmoid": through | per_head,
+        "mamba2": whole | over_heads | skip,
+    }[kind]
+
+
+def gated_output(out: Array, y: Array, values: Array, weights: Weights, sizes: Model, ops: Ops) -> Array:
+    """The output of attention (b, n, t, h) with its norm and gate; y is the layer's input after its norm."""
+    kind = sizes.architecture.linear_gate if sizes.attention == "linear" else "sigmoid"
+    parameters = output_gate_parameters(sizes)
+    if not parameters:
+        return ops.norm(out) if sizes.attention == "linear" else out
+    if "output_gate" in parameters:
+        gate = ops.einsum("btd,dnh->bnth", y, weights["output_gate"])
+    else:
+        narrow = ops.einsum("btd,dk->btk", y, weights["output_gate_down"])
+        gate = ops.einsum("btk,knh->bnth", narrow, weights["output_gate_up"])
+    if kind == "mamba2":
+        whole = ops.add_scaled(out, values, weights["skip"])
+        return ops.norm_over_heads(ops.activate("silu", gate, whole), weights["output_norm"])
+    out = ops.norm(out, weights["output_norm"]) if "output_norm" in parameters else out
+    return ops.activate(kind, gate, out)
+
+
 def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm: Shifts) -> Array:
     """Hidden states after the layer's attention."""
     sizes = layer.sizes
@@ -141,9 +181,8 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             q, k = (ops.norm(each, factor=sizes.head_dim**-0.5) for each in (q, k))
     with ops.section(ATTENTION):
         out = layer.attend(q, k, v, *gates)
-        if sizes.attention == "linear":
-            out = ops.norm(out)
     with ops.section(PROJECTIONS):
+        out = gated_output(out, y, v, weights, sizes, ops)
         out = ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"]))
         out = ops.add_bias(out, weights["output_bias"]) if "output_bias" in biases else out
         return ops.add(x, ops.norm(out, weights["attention_end_norm"]) if sizes.architecture.norms_after else out)

@@ -20,7 +20,8 @@ ALIKE = "every"  # the name of the only stack of layers
 
 def layer_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer, by name, in the order in which their initial values are drawn."""
-    feed_forward = swiglu_parameters(sizes) | end_parameters(sizes)
+    absent = sizes.architecture.no_feed_forward
+    feed_forward = {} if absent else swiglu_parameters(sizes) | end_parameters(sizes)
     return projection_parameters(sizes) | feed_forward | branch_parameters(sizes)
 
 
@@ -36,5 +37,7 @@ def decoder_layer(
 ) -> Array:
     """Hidden states after a layer; `gathered` gives the parameters of a table."""
     x = attention(x, gathered(attention_parameters(layer.sizes)), layer, ops, comm)
+    if layer.sizes.architecture.no_feed_forward:
+        return x
     own = gathered(swiglu_parameters(layer.sizes))
     return swiglu(x, own, gathered(end_parameters(layer.sizes)), layer.sizes, ops)

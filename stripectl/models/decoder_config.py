@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.core.architecture import NORMS, QUERY_KEY_NORMS, ROTARY_BASE
+from stripectl.core.architecture import LINEAR_GATES, NORMS, QUERY_KEY_NORMS, ROTARY_BASE
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
 from stripectl.core.replacement import WORK, Replacement
 from stripectl.models.family import ConfigKeys, ModelConfig
@@ -43,6 +43,8 @@ def decoder(
     recurrence: str = CONSTANT,
     linear_heads: LinearHeads | None = None,
     d_conv: int | None = None,
+    attention_gate: bool = False,
+    linear_gate: str = LINEAR_GATES[0],
 ) -> ModelConfig:
     """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
     `attention_bias` says), the norms of a layer and whether they have scales, a scaled embedding, the norms of queries
@@ -62,6 +64,8 @@ def decoder(
             **attention,
             "query_key_norm": query_key_norm,
             "norms": norms,
+            "attention_gate": attention_gate,
+            "linear_gate": linear_gate,
             "scaled_embedding": scaled_embedding,
             "tied": keys.flag("tie_word_embeddings"),
             "qkv_bias": keys.flag("attention_bias") if qkv_bias is None else qkv_bias,

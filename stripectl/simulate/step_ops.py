@@ -244,6 +244,9 @@ class SimulatedOps:
     def add_bias(self, x: Value, bias: Value) -> Value:
         return self.elementwise(x, bias, needs=False)
 
+    def add_scaled(self, x: Value, values: Value, scale: Value) -> Value:
+        return self.operation(x.shape, [x, values, scale], None, without_cost, needs=[values, scale])
+
     def activate(self, activation: str, x: Value, up: Value | None = None) -> Value:
         return self.elementwise(x, *([] if up is None else [up]))
 

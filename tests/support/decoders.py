@@ -29,8 +29,16 @@ DECODERS = {
         MODEL,
         architecture=Architecture(attention_scale=0.5, rotary_base=300.0, activation="gelu_tanh", logit_cap=2.0),
     ),
+    "gates of attention": replace(MODEL, architecture=Architecture(attention_gate=True, no_feed_forward=True)),
     "tied embedding": replace(MODEL, architecture=Architecture(tied=True, scaled_embedding=True)),
 }
+LINEAR_DECODERS = {
+    f"{gate} gate of linear layers": replace(
+        MODEL, attention="linear", kv_heads=4, architecture=Architecture(linear_gate=gate)
+    )
+    for gate in ("silu", "sigmoid", "mamba2")
+}
+
 EPSILON = 1e-5
 ACTIVATIONS = {
     "silu": lambda x: x / (1 + jnp.exp(-x)),
@@ -62,7 +70,8 @@ def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
 
 def layer(x: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
     before, after = (model.architecture.norms in (name, "both") for name in ("before", "after"))
-    for name, branch in (("attention", attention), ("feed_forward", feed_forward)):
+    branches = {"attention": attention} | ({} if model.architecture.no_feed_forward else {"feed_forward": feed_forward})
+    for name, branch in branches.items():
         result = branch(normed(x, own[f"{name}_norm"]) if before else x, own, model)
         x = x + (normed(result, own[f"{name}_end_norm"]) if after else result)
     return x
@@ -92,9 +101,29 @@ def attention(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Arra
     scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2))
     scores *= model.architecture.attention_scale or model.head_dim**-0.5
     seen = np.tri(y.shape[1], dtype=bool)
-    weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf))
-    out = jnp.einsum("bnts,bsnh->btnh", weights, jnp.repeat(v, group, 2))
+    if model.attention == "linear":
+        weights = jnp.where(seen, scores * model.head_dim**0.5, 0)
+    else:
+        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf))
+    out = gated(jnp.einsum("bnts,bsnh->btnh", weights, jnp.repeat(v, group, 2)), y, v, own, model)
     return jnp.einsum("btnh,nhd->btd", out, own["output"]) + own.get("output_bias", 0)
+
+
+def gated(out: jax.Array, y: jax.Array, v: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+    if model.architecture.linear_gate == "sigmoid":
+        logits = jnp.einsum("btk,knh->btnh", y @ own["output_gate_down"], own["output_gate_up"])
+    elif "output_gate" in own:
+        logits = jnp.einsum("btd,dnh->btnh", y, own["output_gate"])
+    else:
+        return out
+    sigmoid = 1 / (1 + jnp.exp(-logits))
+    if model.architecture.attention_gate:
+        return out * sigmoid
+    if model.architecture.linear_gate == "mamba2":
+        wide = (out + v * own["skip"][:, None]) * logits * sigmoid
+        return normed(wide.reshape(*y.shape[:2], -1), own["output_norm"]).reshape(out.shape)
+    silu = model.architecture.linear_gate == "silu"
+    return normed(out, own["output_norm"]) * (logits * sigmoid if silu else sigmoid)
 
 
 def normed(x: jax.Array, scale: jax.Array) -> jax.Array:

@@ -10,10 +10,11 @@ import pytest
 from flax import nnx
 
 from stripectl.core.model import Model
-from tests.support.decoders import DECODERS, oracle
-from tests.support.training import GRADIENTS, LOSS, errors, tokens, training
+from tests.support.decoders import DECODERS, LINEAR_DECODERS, oracle
+from tests.support.training import GRADIENTS, LOSS, RECURRENT_GRADIENTS, errors, tokens, training
 
 ONE = "ring/contiguous@ring=1,chunk=0,remat=none"
+ONE_LINEAR = "lasp@ring=1,chunk=0,remat=none"
 # Over every axis, and with every policy: four devices, or eight.
 PLANS = [
     "ring/striped@fsdp=2,tensor=2,chunk=8",
@@ -32,7 +33,8 @@ def parameters(model: Model) -> Any:
     def moved(x: np.ndarray) -> np.ndarray:
         return x + 0.1 * random.standard_normal(x.shape).astype(x.dtype)
 
-    return jax.tree.map(lambda x: moved(np.asarray(x)), training(ONE, model=model).init(seed=0).parameters)
+    one = ONE_LINEAR if model.attention == "linear" else ONE
+    return jax.tree.map(lambda x: moved(np.asarray(x)), training(one, model=model).init(seed=0).parameters)
 
 
 @cache
@@ -45,10 +47,25 @@ def expected(model: Model) -> tuple[float, Any]:
 )
 @pytest.mark.parametrize("name", DECODERS)
 def test_loss_and_gradients_are_those_of_the_definition(name: str, plan: str) -> None:
-    run, model = training(plan, model=DECODERS[name]), DECODERS[name]
+    assert_exact(DECODERS[name], plan)
+
+
+LINEAR_PLANS = ["lasp@data=2,fsdp=2,ring=2,chunk=8,tile=12", "lasp2@ring=2,tensor=2,chunk=0,remat=attention,zero=1"]
+
+
+@pytest.mark.parametrize(
+    "plan", [ONE_LINEAR, LINEAR_PLANS[1], pytest.param(LINEAR_PLANS[0], marks=pytest.mark.training)]
+)
+@pytest.mark.parametrize("name", LINEAR_DECODERS)
+def test_gates_of_linear_layers_are_those_of_the_definition(name: str, plan: str) -> None:
+    assert_exact(LINEAR_DECODERS[name], plan, RECURRENT_GRADIENTS)
+
+
+def assert_exact(model: Model, plan: str, tolerance: float = GRADIENTS) -> None:
+    run = training(plan, model=model)
     given = jax.device_put(parameters(model), run.shardings.parameters)
     loss, found = run.gradients(given, run.place(tokens()[0]))
     expected_loss, gradients = expected(model)
     assert np.isclose(float(loss), expected_loss, rtol=LOSS, atol=0)
     assert jax.tree.structure(gradients) == jax.tree.structure(nnx.to_pure_dict(found))
-    assert max(errors(jax.tree.leaves(found), jax.tree.leaves(gradients))) < GRADIENTS
+    assert max(errors(jax.tree.leaves(found), jax.tree.leaves(gradients))) < tolerance

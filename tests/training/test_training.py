@@ -23,7 +23,7 @@ from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, s
 from stripectl.simulate.step_program import run_step
 from stripectl.simulate.training_step import sent_in_step
 from stripectl.training.step import make_training
-from tests.support.decoders import DECODERS
+from tests.support.decoders import DECODERS, LINEAR_DECODERS
 from tests.support.exact import covering
 from tests.support.jaxprs import transfers, walk, without_dead_code
 from tests.support.training import (
@@ -171,6 +171,7 @@ SENT = [
         if (plan[:3], remat) != ("rsa", "attention")
     ),
     *((MODEL, f"{SP},chunk={chunk}") for chunk in ("0,remat=full", "8,remat=attention", "0,remat=none")),
+    *((model, plan) for model in LINEAR_DECODERS.values() for plan in OTHERS[LINEAR][:2]),
     *((model, plan) for model in DECODERS.values() for plan in OF_DECODERS),
     *((model, plan) for plans in (OTHERS, RECURRENT) for model, own in plans.items() for plan in own),
 ]
