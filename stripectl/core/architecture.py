@@ -1,4 +1,4 @@
-"""How a model's layers differ from those of LLaMA (Touvron et al. 2023), which a model without these fields has."""
+"""How a model's layers differ from LLaMA's layers (Touvron et al. 2023), which a model without these fields has."""
 
 import math
 import reprlib
@@ -31,7 +31,7 @@ class Architecture:
     `scaled_embedding`: the embedding is multiplied by the square root of the hidden size (Gemma).
     `tied`: one matrix embeds tokens and makes logits.
     `qkv_bias`, `output_bias`: the projections to queries, keys and values (Qwen 2), and the projection of the output
-    (gpt-oss), of layers of softmax attention have biases; `feed_forward_bias`: those of the feed-forward have.
+    (gpt-oss), of layers of softmax attention have biases; `feed_forward_bias`: the matrices of the feed-forward have.
     `attention_scale`: the factor of scores, head_dim^-0.5 where it is None.
     `rotary_base`: the base of the rotary angles; `rotary_dim`: the first elements of a head, which alone are rotated
     (None: all).
@@ -70,7 +70,7 @@ class Architecture:
         check_choice("linear_gate", self.linear_gate, LINEAR_GATES)
         for name in POSITIVE:
             value = getattr(self, name)
-            if value != getattr(type(self), name) and not (is_number(value) and 0 < value < math.inf):
+            if value != getattr(type(self), name) and not is_positive(value):
                 raise BadInput(f"{name} must be a positive number, not {reprlib.repr(value)}.")
         size = self.rotary_dim
         if size is not None and (type(size) is not int or size % 2 or not 2 <= size <= MAX_ROTARY):
@@ -114,8 +114,9 @@ class Architecture:
         return {name: value for name, value in vars(self).items() if value != getattr(LLAMA, name)}
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def is_positive(value: object) -> bool:
+    """Whether a value is a positive number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:

@@ -119,7 +119,7 @@ def query_key_norm_parameters(sizes: Model) -> dict[str, Parameter]:
 
 
 def output_gate_parameters(sizes: Model) -> dict[str, Parameter]:
-    """The parameters of the gate of attention's output, and of the norm beside it."""
+    """The parameters of the gate of attention's output, and of the norm that goes with it."""
     d, heads, size, kind = sizes.hidden, sizes.heads, sizes.value_dim, sizes.architecture.linear_gate
     whole = {"output_gate": Parameter((d, heads, size), ("hidden", "tensor", None))}
     if sizes.attention != "linear":

@@ -74,7 +74,7 @@ def decoder(
             "activation": activation,
             "logit_cap": keys.number("final_logit_softcapping") or None,
             **attention_scale(keys, own["head_dim"]),
-            **rotation(keys, own["head_dim"]),
+            **rotary_fields(keys, own["head_dim"]),
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
@@ -140,7 +140,7 @@ def replaced_rotation(keys: ConfigKeys) -> list[Replacement]:
     return [] if kind == "default" else [Replacement(f"rotary angles scaled as {reprlib.repr(kind)}", "unscaled")]
 
 
-def rotation(keys: ConfigKeys, head_dim: int) -> dict[str, float | int]:
+def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, float | int]:
     """The base of the rotary angles, and the elements of a head that are rotated, where some are not."""
     own = rotary_parameters(keys)
     base = own.number("rope_theta") or keys.number("rope_theta") or ROTARY_BASE
