@@ -4,6 +4,7 @@ import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
@@ -16,6 +17,33 @@ LINEAR_GATES = ("none", "silu", "sigmoid", "mamba2")
 ROTARY_BASE = 10000.0  # Su et al. 2021
 POSITIVE = ("attention_scale", "rotary_base", "logit_cap")
 MAX_ROTARY = 2**16
+
+
+class RotaryScaling(NamedTuple):
+    """How the frequencies of rotary angles are divided by a factor: all of them, or, with a `length` (Llama 3.1), of
+    wavelengths above length / low entirely, below length / high not at all, and between them by an interpolation."""
+
+    factor: float
+    low: float | None = None
+    high: float | None = None
+    length: float | None = None
+
+    @classmethod
+    def of(cls, content: object) -> "RotaryScaling":
+        """From a mapping of the names of fields to their values.
+
+        Raises:
+            BadInput: it is not, or a value is wrong.
+        """
+        names = [cls._fields[:1], cls._fields]
+        if not is_mapping(content) or {*content} not in map(set, names):
+            raise BadInput(
+                f"rotary_scaling must have factor, or {', '.join(cls._fields)}, not {reprlib.repr(content)}."
+            )
+        found = cls(**content)
+        if not all(is_positive(value) for value in content.values()) or (found.low or 0) >= (found.high or math.inf):
+            raise BadInput(f"rotary_scaling has positive numbers, low below high, not {reprlib.repr(content)}.")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +62,7 @@ class Architecture:
     (gpt-oss), of layers of softmax attention have biases; `feed_forward_bias`: the matrices of the feed-forward have.
     `attention_scale`: the factor of scores, head_dim^-0.5 where it is None.
     `rotary_base`: the base of the rotary angles; `rotary_dim`: the first elements of a head, which alone are rotated
-    (None: all).
+    (None: all); `rotary_scaling`: how their frequencies are scaled.
     `activation` and `gated`: the feed-forward is down(activation(gate x) * up x), or down(activation(up x)).
     `logit_cap`: logits x become cap * tanh(x / cap) (Gemma 2).
     `attention_gate`: the output of layers of softmax attention is multiplied by the sigmoid of a projection
@@ -56,6 +84,7 @@ class Architecture:
     attention_scale: float | None = None
     rotary_base: float = ROTARY_BASE
     rotary_dim: int | None = None
+    rotary_scaling: RotaryScaling | None = None
     activation: str = ACTIVATIONS[0]
     gated: bool = True
     logit_cap: float | None = None
@@ -107,11 +136,17 @@ class Architecture:
             raise BadInput(
                 f"architecture must be a mapping with keys of {', '.join(FIELDS)}, not {reprlib.repr(content)}."
             )
-        return cls(**content)
+        own = dict(content)
+        if "rotary_scaling" in own:
+            own["rotary_scaling"] = RotaryScaling.of(own["rotary_scaling"])
+        return cls(**own)
 
     def to_json(self) -> dict[str, Json]:
         """The fields that differ from LLaMA's."""
-        return {name: value for name, value in vars(self).items() if value != getattr(LLAMA, name)}
+        found = {name: value for name, value in vars(self).items() if value != getattr(LLAMA, name)}
+        if scaling := self.rotary_scaling:
+            found["rotary_scaling"] = {name: each for name, each in scaling._asdict().items() if each is not None}
+        return found
 
 
 def is_positive(value: object) -> bool:

@@ -4,14 +4,27 @@ import jax
 import jax.numpy as jnp
 
 from stripectl.core import scopes
+from stripectl.core.architecture import RotaryScaling
 
 Rotation = tuple[jax.Array, jax.Array]
 
 
-def rotation(positions: jax.Array, head_dim: int, base: float) -> Rotation:
+def rotation(positions: jax.Array, head_dim: int, base: float, scaling: RotaryScaling | None = None) -> Rotation:
     """(cosines, sines), float32 (..., positions, head_dim / 2), of the angles in Su et al. 2021, section 3.2.2."""
-    angles = positions[..., None].astype(jnp.float32) * base ** (-jnp.arange(0, head_dim, 2) / head_dim)
+    frequencies = base ** (-jnp.arange(0, head_dim, 2) / head_dim)
+    frequencies = frequencies if scaling is None else scaled(frequencies, scaling)
+    angles = positions[..., None].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)
+
+
+def scaled(frequencies: jax.Array, scaling: RotaryScaling) -> jax.Array:
+    """Frequencies of rotary angles with a scaling."""
+    factor, low, high, length = scaling
+    if low is None or high is None or length is None:
+        return frequencies / factor
+    turns = length * frequencies / (2 * jnp.pi)  # in these positions
+    kept = jnp.clip((turns - low) / (high - low), 0, 1)
+    return frequencies * (kept + (1 - kept) / factor)
 
 
 def rotated(x: jax.Array, turn: Rotation, factor: float = 1.0) -> jax.Array:

@@ -23,6 +23,15 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
+SCALINGS = {  # kind of scaling -> key of each field of RotaryScaling
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low": "low_freq_factor",
+        "high": "high_freq_factor",
+        "length": "original_max_position_embeddings",
+    },
+}
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
 
 
@@ -133,14 +142,35 @@ def rotary_parameters(keys: ConfigKeys) -> ConfigKeys:
     return own.part("full_attention") if "full_attention" in own.content else own
 
 
+def rotary_kind(own: ConfigKeys) -> Any:
+    """The name of the scaling of rotary angles."""
+    return own.value("rope_type") or own.value("type") or "default"
+
+
+def rotary_scaling(own: ConfigKeys) -> dict[str, dict[str, float]]:
+    """The scaling of rotary angles, where stripectl computes it."""
+    kind = rotary_kind(own)
+    if kind not in ("default", *SCALINGS) or kind == "default":
+        return {}
+    values = {name: own.number(key) for name, key in SCALINGS[kind].items()}
+    for name, value in values.items():
+        if value is None:
+            raise own.refuse(SCALINGS[kind][name], f"a number, because the rope_type is {kind}")
+    return {"rotary_scaling": {name: value for name, value in values.items() if value is not None}}
+
+
 def replaced_rotation(keys: ConfigKeys) -> list[Replacement]:
-    """Scaled rotary angles, which stripectl does not compute."""
+    """Scaled rotary angles that stripectl does not compute."""
     own = rotary_parameters(keys)
-    kind = own.value("rope_type") or own.value("type") or "default"
-    return [] if kind == "default" else [Replacement(f"rotary angles scaled as {reprlib.repr(kind)}", "unscaled")]
+    kind = rotary_kind(own)
+    return (
+        []
+        if kind in ("default", *SCALINGS)
+        else [Replacement(f"rotary angles scaled as {reprlib.repr(kind)}", "unscaled")]
+    )
 
 
-def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, float | int]:
+def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, Any]:
     """The base of the rotary angles, and the elements of a head that are rotated, where some are not."""
     own = rotary_parameters(keys)
     base = own.number("rope_theta") or keys.number("rope_theta") or ROTARY_BASE
@@ -149,7 +179,7 @@ def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, float | int]:
     if size != head_dim and (size % 2 or not 2 <= size < head_dim):
         name = "rotary_dim" if keys.value("rotary_dim") is not None else "partial_rotary_factor"
         raise keys.refuse(name, f"a part of head_dim {head_dim} with an even number of elements")
-    return {"rotary_base": base, **({} if size == head_dim else {"rotary_dim": size})}
+    return {"rotary_base": base, **rotary_scaling(own), **({} if size == head_dim else {"rotary_dim": size})}
 
 
 def config_heads(keys: ConfigKeys) -> dict[str, int]:

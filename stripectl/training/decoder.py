@@ -119,7 +119,12 @@ class Decoder:
                 own.sizes,
                 plan,
                 plan_attention(plan, own, layer=True),
-                rotation(others.get(own.attention, positions_T), parts.rotary_dim or own.sizes.head_dim, base),
+                rotation(
+                    others.get(own.attention, positions_T),
+                    parts.rotary_dim or own.sizes.head_dim,
+                    base,
+                    parts.rotary_scaling,
+                ),
             )
             for _, own, plan in layer_groups(self.workload, self.plan)
         }

@@ -208,6 +208,10 @@ def test_large_files_are_read(megabytes: int, tmp_path: Path) -> None:
     [
         (GOOD | {"rope_theta": -1}, "has rope_theta: -1, but it must be a positive number"),
         (GOOD | {"partial_rotary_factor": 0.01}, "a part of head_dim 128 with an even number"),
+        (
+            GOOD | {"rope_scaling": {"rope_type": "llama3", "factor": 8}},
+            "has low_freq_factor: None, but it must be a number",
+        ),
         (GOOD | {"hidden_act": ["silu"]}, "the name of an activation"),
         (GOOD | {"hidden_size": 10**30}, "has hidden_size: 1000"),
         (GOOD | {"hidden_size": "4096"}, "has hidden_size: '4096', but it must be an integer from 1"),

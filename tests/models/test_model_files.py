@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stripectl.core.architecture import LLAMA, Architecture
+from stripectl.core.architecture import LLAMA, Architecture, RotaryScaling
 from stripectl.core.model import Model
 from stripectl.core.replacement import FIGURES, replacements_text
 from stripectl.core.workload import STEP, Workload
@@ -83,9 +83,9 @@ def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
 
 def test_a_models_profile_says_its_architecture(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
-    own.write_text(f"{GOOD}query_key_norm: all\n")
+    own.write_text(f"{GOOD}query_key_norm: all\nrotary_scaling: {{factor: 8}}\n")
     model = load_model(str(own))
-    assert model.architecture == Architecture(query_key_norm="all") and model != load_model("1b")
+    assert model.architecture == Architecture(query_key_norm="all", rotary_scaling=RotaryScaling(8))
     work = Workload(seq_len=64, passes=STEP, model="own", **model.step_sizes)
     assert work.sizes.architecture == model.architecture
     assert Workload.from_json(json.loads(json.dumps(work.to_json()))) == work
@@ -107,6 +107,10 @@ def test_a_models_profile_says_its_architecture(tmp_path: Path) -> None:
         ("attention_scale: .nan", "attention_scale must be a positive number"),
         ("rotary_base: null", "rotary_base must be a positive number, not None"),
         ("rotary_base: true", "rotary_base must be a positive number"),
+        ("rotary_scaling: 8", "rotary_scaling must have factor, or factor, low, high, length, not 8"),
+        ("rotary_scaling: {factor: 8, low: 4}", "rotary_scaling must have factor"),
+        ("rotary_scaling: {factor: 8, low: 4, high: 1, length: 9}", "low below high"),
+        ("rotary_scaling: {factor: x}", "positive numbers"),
         ("rotary_dim: 5", "rotary_dim must be an even number"),
         ("logit_cap: .inf", "logit_cap must be a positive number"),
     ],

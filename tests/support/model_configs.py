@@ -33,12 +33,27 @@ def decoder(
 
 
 LLAMA3 = {"tie_word_embeddings": True, "rope_theta": 500000.0}
+SCALED = {
+    **{"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "original_max_position_embeddings": 8192,
+}
 PUBLISHED = {
     "Llama-3-8B": Published(decoder("llama", 4096, 14336, 32, 32, 8, 128256), 8_030_261_248),
-    "llama3.2-1b": Published(decoder("llama", 2048, 8192, 16, 32, 8, 128256, head_dim=64, **LLAMA3), 1_235_814_400),
-    "llama3.2-3b": Published(decoder("llama", 3072, 8192, 28, 24, 8, 128256, head_dim=128, **LLAMA3), 3_212_749_824),
+    "llama3.2-1b": Published(
+        decoder("llama", 2048, 8192, 16, 32, 8, 128256, head_dim=64, **LLAMA3, rope_scaling={**SCALED, "factor": 32.0}),
+        1_235_814_400,
+    ),
+    "llama3.2-3b": Published(
+        decoder(
+            "llama", 3072, 8192, 28, 24, 8, 128256, head_dim=128, **LLAMA3, rope_scaling={**SCALED, "factor": 32.0}
+        ),
+        3_212_749_824,
+    ),
     "llama3.1-405b": Published(
-        decoder("llama", 16384, 53248, 126, 128, 8, 128256, rope_theta=500000.0), 405_853_388_800
+        decoder(
+            "llama", 16384, 53248, 126, 128, 8, 128256, rope_theta=500000.0, rope_scaling={**SCALED, "factor": 8.0}
+        ),
+        405_853_388_800,
     ),
     "Mistral-7B": Published(decoder("mistral", 4096, 14336, 32, 32, 8, 32000, sliding_window=4096), 7_241_732_096),
     "Mixtral-8x7B": Published(
@@ -115,6 +130,7 @@ PUBLISHED = {
                 "head_dim": 128,
                 "sliding_window": 1024,
                 "query_pre_attn_scalar": 168,
+                "rope_scaling": {"rope_type": "linear", "factor": 8.0},
             },
             "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
         },
@@ -123,7 +139,8 @@ PUBLISHED = {
     ),
     "gpt-oss-120b": Published(  # its card, table 1: 116.83 billion
         decoder("gpt_oss", 2880, 2880, 36, 64, 8, 201088, head_dim=64, num_local_experts=128, num_experts_per_tok=4)
-        | {"experts_per_token": 4, "sliding_window": 128, "attention_bias": True},
+        | {"experts_per_token": 4, "sliding_window": 128, "attention_bias": True}
+        | {"rope_scaling": {"rope_type": "yarn", "factor": 32.0}},
         116_829_156_672,
     ),
     "gpt-oss-20b": Published(  # 20.91 billion

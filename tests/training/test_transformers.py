@@ -27,8 +27,14 @@ SIZES = {
     "pad_token_id": None,  # whose embedding has no gradient in torch
 }
 FULL = {"layer_types": ["full_attention"] * 3}  # windows of layers are not computed yet
+LLAMA3 = {
+    **{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "original_max_position_embeddings": 32,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+    "llama3": {"model_type": "llama", "rope_scaling": LLAMA3},
+    "linear": {"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "qwen2": {"model_type": "qwen2", "use_sliding_window": False},
     "qwen3": {"model_type": "qwen3", "tie_word_embeddings": True},
     "gemma2": {"model_type": "gemma2", "attn_logit_softcapping": None, "query_pre_attn_scalar": 5, **FULL},
