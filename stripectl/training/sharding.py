@@ -84,7 +84,7 @@ class ParameterSharding:
     def gathered(
         self, table: Mapping[str, Parameter], weights: StoredWeights, used: Mapping[str, jax.Array] | None = None
     ) -> "GatheredWeights":
-        """The whole parameters that a part of the model uses, by name; `used` are those of an earlier part."""
+        """The whole parameters that a part of the model uses, by name; `used` are parameters of an earlier part."""
         return GatheredWeights(self, table, weights, used or {})
 
     def remat(self, layer: Callable) -> Callable:
