@@ -60,7 +60,7 @@ faults: $(VENV)/ray   ## the times after faults of hosts, in docs/how-to/many-ho
 	$(BIN)/python -m tests.support.fault_times
 
 check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against published frameworks, and models against transformers
-	$(BIN)/python -m pytest -m frameworks tests/export/test_frameworks.py
+	$(BIN)/python -m pytest -m frameworks tests/export/test_frameworks.py tests/training/test_transformers.py
 
 lint: $(VENV)/dev    ## ruff, pyright and the check of prose
 	$(BIN)/ruff check .
@@ -112,7 +112,7 @@ $(FRAMEWORKS)/made: Makefile
 	$(FRAMEWORKS_PYTHON) -m venv --clear $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --no-deps maxtext==0.2.5
 	$(FRAMEWORKS)/bin/python -m pip install --quiet pydantic omegaconf pyyaml jinja2 flax packaging pathwaysutils jax \
-	  transformers==5.24.0
+	  transformers==5.24.0 torch
 	$(FRAMEWORKS)/bin/python -m pip download --quiet --no-deps --dest $(FRAMEWORKS)/wheels \
 	  transformer-engine==2.20.2 megatron-core==0.19.2 torchtitan==0.3.0
 	touch $@

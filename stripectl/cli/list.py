@@ -143,8 +143,10 @@ def model_summary(shape: "Model") -> str:
     from stripectl.results.labels import attention_label, heads_label
 
     parts = replacements_text(shape.replaced)
+    none = shape.architecture.no_feed_forward
+    feed_forward = "no feed-forward" if none else f"feed-forward {shape.feed_forward}"
     replaced = f"; not computed (and the replacement): {parts}" if parts else ""
     return attention_label(shape) + (
         f"{shape.layers} layers of {shape.hidden}, {heads_label(shape)}, "
-        f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}{replaced}"
+        f"{feed_forward}, vocabulary {shape.vocabulary}{replaced}"
     )

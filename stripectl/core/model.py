@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+from stripectl.core.architecture import LLAMA, Architecture
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
     ATTENTIONS,
@@ -17,7 +18,11 @@ from stripectl.core.recurrence import Recurrence
 from stripectl.core.replacement import Replacement
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
-STEP_FIELDS = (*MODEL_SIZES, "other_parameters")  # of a workload; attention alone does not depend on them
+STEP_FIELDS = (
+    *MODEL_SIZES,
+    "other_parameters",
+    "architecture",
+)  # of a workload; attention alone does not depend on them
 MAX_HEADS = 2**16  # each has its own decay
 
 
@@ -44,7 +49,8 @@ class Matrix(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """The sizes of a transformer that decide its arithmetic, and its attention (as in a Workload) where that is not
-    softmax; a YAML file in `profiles/models/`. `d_conv` is the number of tokens that the short convolution of a layer
+    softmax; a YAML file in `profiles/models/`. `architecture` says how its layers differ from LLaMA's.
+    `d_conv` is the number of tokens that the short convolution of a layer
     with a recurrence adds up. `replaced` are the parts of a published model that are not computed.
     `other_parameters` is the number of the model's parameters that no computed matrix has: more of the replaced parts,
     and `vector_parameters` of the file (norms, biases, convolutions). It is negative where the model has fewer."""
@@ -66,6 +72,7 @@ class Model:
     decay: str = "1"
     features: str = FEATURES[0]
     other_parameters: int = 0
+    architecture: Architecture = LLAMA
     replaced: tuple[Replacement, ...] = ()
 
     @property
@@ -122,7 +129,17 @@ class Model:
             found.append(Matrix(d, self.heads, "cols"))
         if self.gated and self.gated.gate == "vector":
             found += [Matrix(d, self.head_dim), Matrix(self.head_dim, self.heads * self.head_dim, "cols")]
-        return found + [Matrix(d, self.heads, "cols")] * bool(self.gated and self.gated.delta)
+        return found + self.output_gate + [Matrix(d, self.heads, "cols")] * bool(self.gated and self.gated.delta)
+
+    @property
+    def output_gate(self) -> list[Matrix]:
+        """The matrices of the gate of attention's output."""
+        d, size, width = self.hidden, self.value_dim, self.heads * self.value_dim
+        if self.attention != "linear":
+            return [Matrix(d, width, "cols")] * self.architecture.attention_gate
+        through = [Matrix(d, size), Matrix(size, width, "cols")]
+        whole = [Matrix(d, width, "cols")]
+        return {"none": [], "silu": whole, "sigmoid": through, "mamba2": whole}[self.architecture.linear_gate]
 
     @property
     def projection_parameters(self) -> int:
@@ -130,15 +147,14 @@ class Model:
         return sum(each.inner * each.cols for each in self.projections)
 
     @property
-    def swiglu(self) -> list[Matrix]:
-        """The matrices of a layer's feed-forward; the backward pass does not need the result of the last."""
-        wide = Matrix(self.hidden, self.feed_forward, "cols")
-        return [wide, wide, Matrix(self.feed_forward, self.hidden, "inner")]
+    def layer_parameters(self) -> int:
+        """Parameters of a layer's matrices: the matrices of attention and of the feed-forward."""
+        return self.projection_parameters + self.feed_forward_parameters
 
     @property
-    def layer_parameters(self) -> int:
-        """Parameters of a layer's matrices: the matrices of attention and the three matrices of a SwiGLU."""
-        return self.projection_parameters + 3 * self.hidden * self.feed_forward
+    def feed_forward_parameters(self) -> int:
+        """Parameters of the matrices of a layer's feed-forward."""
+        return self.architecture.feed_forward_matrices * self.hidden * self.feed_forward
 
     @property
     def all_layer_parameters(self) -> int:
@@ -148,12 +164,17 @@ class Model:
     @property
     def parameters(self) -> int:
         """All parameters of the model: of matrices, of the embedding and the head, and others."""
-        return self.all_layer_parameters + 2 * self.head_parameters + self.other_parameters
+        return self.all_layer_parameters + self.vocabulary_parameters + self.other_parameters
 
     @property
     def head_parameters(self) -> int:
         """Parameters of the matrix that makes logits; the embedding has as many."""
         return self.hidden * self.vocabulary
+
+    @property
+    def vocabulary_parameters(self) -> int:
+        """Parameters of the embedding and of the matrix that makes logits, which may be one matrix."""
+        return self.head_parameters * (1 if self.architecture.tied else 2)
 
     def of_layers(self, layers: int) -> "Model":
         """The model with another number of layers, and its other parameters in proportion."""

@@ -41,26 +41,49 @@ class Ops(Protocol):
 
     def add(self, x: Array, y: Array) -> Array: ...
 
+    def scale(self, x: Array, factor: float) -> Array: ...
+
     def norm(self, x: Array, scale: Array | None = None, factor: float = 1.0) -> Array:
         """x divided by its root mean square along the last dimension, in float32, times a scale and a factor (Zhang and
         Sennrich 2019)."""
         ...
 
-    def rotate(self, x: Array, turn: Array) -> Array:
-        """x with rotary positions (Su et al. 2021)."""
+    def norm_over_heads(self, x: Array, scale: Array) -> Array:
+        """x (b, n, t, h) divided by the root mean square of a token's elements in all heads, of all devices of
+        `tensor`, in float32, times a scale (n x h)."""
         ...
 
-    def swiglu(self, gate: Array, up: Array) -> Array:
-        """SiLU of the gate, times up (Shazeer 2020)."""
+    def rotate(self, x: Array, turn: Array, factor: float = 1.0) -> Array:
+        """x with rotary positions (Su et al. 2021), times a factor, in float32."""
+        ...
+
+    def add_bias(self, x: Array, bias: Array) -> Array:
+        """x (b, t, f) plus a bias of f elements, or x (b, n, t, h) plus a bias of n x h."""
+        ...
+
+    def add_scaled(self, x: Array, values: Array, scale: Array) -> Array:
+        """x (b, n, t, h) plus values times a number per head (n)."""
+        ...
+
+    def activate(self, activation: str, x: Array, up: Array | None = None) -> Array:
+        """An activation of ACTIVATIONS, or the sigmoid, times up (Shazeer 2020)."""
         ...
 
     def embed(self, table: Array, tokens: Array) -> Array:
         """The row of each token, of a table whose columns are divided over `tensor`."""
         ...
 
+    def embed_parts(self, table: Array, tokens: Array) -> Array:
+        """The row of each token, of a table whose vocabulary is divided over `tensor`: the sum over its devices."""
+        ...
+
     def cross_entropy(self, logits: Array, targets: Array) -> Array:
         """float32: the sum over rows of minus the log-probability of their targets; the vocabulary is divided over
         `tensor`."""
+        ...
+
+    def soft_cap(self, x: Array, cap: float) -> Array:
+        """float32: cap * tanh(x / cap)."""
         ...
 
     def convolve(self, x: Array, before: Array, weight: Array) -> Array:

@@ -24,13 +24,15 @@ STORED = USED | {"hidden": STORED_AXES, "features": (*HEAD_AXES, *STORED_AXES)}
 class Parameter(NamedTuple):
     """A parameter of a layer: its shape, the names of its dimensions, by which it is sharded, and its initial values:
     normal with a standard deviation, or all `equal`. The devices of `tensor` use a `partial` parameter in a
-    tensor-parallel region, where it is whole, so that its gradient is a sum over them."""
+    tensor-parallel region, where it is whole, so that its gradient is a sum over them. Gradients need an `added`
+    parameter only where they need its sum."""
 
     shape: tuple[int, ...]
     dims: Dims
     deviation: float = INITIAL
     equal: float | None = None
     partial: bool = False
+    added: bool = False
 
     @property
     def divided(self) -> bool:
@@ -41,6 +43,11 @@ class Parameter(NamedTuple):
 def scale_of(hidden: int) -> Parameter:
     """The scale of a norm of hidden states."""
     return Parameter((hidden,), ("hidden",), equal=1.0)
+
+
+def bias_of(size: int, dim: str) -> Parameter:
+    """The bias of a projection to so many elements."""
+    return Parameter((size,), (dim,), equal=0.0, added=True)
 
 
 class ParameterGather(NamedTuple):

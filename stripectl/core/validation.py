@@ -230,15 +230,19 @@ def why_model_unsupported(plan: Plan, model: Model) -> Reason | None:
     """Why the plan cannot shard a model's parameters, or None."""
     tensor, shared = plan.size("tensor"), plan.product(plan.optimizer_axes)
     for name, size, over in (
-        ("feed_forward", model.feed_forward, tensor),
+        ("feed_forward", 0 if model.architecture.no_feed_forward else model.feed_forward, tensor),
         ("vocabulary", model.vocabulary, tensor),
-        ("hidden", model.hidden, tensor * shared),
+        ("hidden", model.hidden, shared * (1 if model.architecture.tied else tensor)),
     ):
         if size % over:
             hint = (
                 f"tensor={math.gcd(size, tensor)}" if over == tensor else f"zero=0, or {math.gcd(size, over)} devices"
             )
             return Reason.unsupported(f"{name} {size} cannot be divided over {over} devices", f"Try {hint}.")
+    if (rotary := model.architecture.rotary_dim or 0) > model.head_dim:
+        return Reason.unsupported(
+            f"rotary_dim {rotary} is larger than a head of {model.head_dim}", "Try a smaller rotary_dim."
+        )
     if model.head_dim % 2:
         return Reason.unsupported(
             f"rotary positions need an even head_dim; it is {model.head_dim}", f"Try --head-dim {model.head_dim + 1}."

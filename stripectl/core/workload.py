@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from stripectl.core.architecture import LLAMA, Architecture
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Window, parse_mask
 from stripectl.core.linear_attention import (
     ATTENTIONS,
@@ -61,7 +62,8 @@ class Workload:
     full; a query sees only its own document. A `forward-backward` pass computes the output and, from a cotangent of
     the output, the gradients of queries, keys and values. A `step` is a step of the whole model: loss, gradients and
     the optimizer's update; only a step has the sizes of a model. `other_parameters` is the number of the model's
-    parameters that no computed matrix has; memory counts them.
+    parameters that no computed matrix has; memory counts them. `architecture` says how the model's layers differ from
+    LLaMA's.
     """
 
     seq_len: int
@@ -88,6 +90,7 @@ class Workload:
     layers: int | None = None
     vocabulary: int | None = None
     other_parameters: int = 0
+    architecture: Architecture = LLAMA
 
     def __post_init__(self) -> None:
         sizes = MODEL_SIZES if self.passes == STEP else ()
@@ -310,12 +313,16 @@ class Workload:
 
     def one_layer(self, passes: str) -> "Workload":
         """One layer's attention, of a step whose layers are equal."""
-        return replace(self, passes=passes, d_conv=None, other_parameters=0, **dict.fromkeys(MODEL_SIZES))
+        return replace(
+            self, passes=passes, d_conv=None, other_parameters=0, architecture=LLAMA, **dict.fromkeys(MODEL_SIZES)
+        )
 
     def to_json(self) -> dict[str, Json]:
         known = ((field, getattr(self, field.name)) for field in fields(self))
         content = {field.name: value for field, value in known if field.name not in OPTIONAL or value != field.default}
         content["pass"] = content.pop("passes")
+        if "architecture" in content:
+            content["architecture"] = self.architecture.to_json()
         return content
 
     @classmethod
@@ -325,6 +332,8 @@ class Workload:
             known["documents"] = tuple(documents)
         if (heads := known.get("linear_heads")) is not None:
             known["linear_heads"] = LinearHeads.of(heads)
+        if "architecture" in known:
+            known["architecture"] = Architecture.of(known["architecture"])
         return cls(**known)
 
 

@@ -26,7 +26,14 @@ from stripectl.execute.rotation import Rotation, rotated
 (TENSOR,) = HEAD_AXES
 EPSILON = 1e-5
 GLA_TEMPERATURE = 16  # Yang et al. 2023, section 4.4
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "silu": jax.nn.silu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": jax.nn.gelu,
+    "sigmoid": jax.nn.sigmoid,
+}
 ROWS, COLUMNS = 1, 2  # dimensions of hidden states (B, T, D)
+HEADS, HEAD_DIM = 1, 3  # dimensions of (B, N, T, H)
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,9 @@ class JaxOps:
     def add(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return x + y
 
+    def scale(self, x: jax.Array, factor: float) -> jax.Array:
+        return x * factor
+
     def norm(self, x: jax.Array, scale: jax.Array | None = None, factor: float = 1.0) -> jax.Array:
         with jax.named_scope(scopes.NORM):
             wide = x.astype(jnp.float32)
@@ -72,17 +82,44 @@ class JaxOps:
             unit = unit if factor == 1.0 else unit * factor
             return (unit if scale is None else unit * scale).astype(x.dtype)
 
-    def rotate(self, x: jax.Array, turn: Rotation) -> jax.Array:
-        return rotated(x, turn)
+    def norm_over_heads(self, x: jax.Array, scale: jax.Array) -> jax.Array:
+        with jax.named_scope(scopes.NORM):
+            wide = x.astype(jnp.float32)
+            total = jnp.sum(wide**2, (HEADS, HEAD_DIM), keepdims=True)
+            if self.devices > 1:  # each device uses the sum for other heads, so its gradient is a sum too
+                total = sum_gradients(sum_results(total))
+            _, heads, _, size = x.shape
+            unit = wide * lax.rsqrt(total / (self.devices * heads * size) + EPSILON)
+            return (unit * scale.reshape(heads, 1, size)).astype(x.dtype)
 
-    def swiglu(self, gate: jax.Array, up: jax.Array) -> jax.Array:
-        return jax.nn.silu(gate) * up
+    def rotate(self, x: jax.Array, turn: Rotation, factor: float = 1.0) -> jax.Array:
+        return rotated(x, turn, factor)
+
+    def add_bias(self, x: jax.Array, bias: jax.Array) -> jax.Array:
+        shape = (x.shape[HEADS], 1, x.shape[HEAD_DIM]) if x.ndim > HEAD_DIM else bias.shape
+        return x + bias.reshape(shape).astype(x.dtype)
+
+    def add_scaled(self, x: jax.Array, values: jax.Array, scale: jax.Array) -> jax.Array:
+        return x + values * scale.reshape(-1, 1, 1).astype(x.dtype)
+
+    def activate(self, activation: str, x: jax.Array, up: jax.Array | None = None) -> jax.Array:
+        found = ACTIVATIONS[activation](x)
+        return found if up is None else found * up
 
     def embed(self, table: jax.Array, tokens: jax.Array) -> jax.Array:
         found = table[tokens].astype(self.dtype)
         if self.shards_rows:
             return lax.all_to_all(found, TENSOR, ROWS, COLUMNS, tiled=True)
         return join_columns(found) if self.devices > 1 else found
+
+    def embed_parts(self, table: jax.Array, tokens: jax.Array) -> jax.Array:
+        if self.devices == 1:
+            return table[tokens].astype(self.dtype)
+        rows = table.shape[0]
+        at = tokens - lax.axis_index(TENSOR) * rows
+        own = (at >= 0) & (at < rows)
+        found = jnp.where(own[..., None], table[jnp.clip(at, 0, rows - 1)], 0)
+        return self.from_tensor_parallel(found.astype(self.dtype))
 
     def cross_entropy(self, logits: jax.Array, targets: jax.Array) -> jax.Array:
         columns = logits.shape[-1]
@@ -95,6 +132,9 @@ class JaxOps:
             score, part = sum_results((score, jnp.exp(total - largest)))
             total = largest + jnp.log(part)
         return jnp.sum(total - score)
+
+    def soft_cap(self, x: jax.Array, cap: float) -> jax.Array:
+        return cap * jnp.tanh(x.astype(jnp.float32) / cap)
 
     def convolve(self, x: jax.Array, before: jax.Array, weight: jax.Array) -> jax.Array:
         return convolved(x, before, weight)

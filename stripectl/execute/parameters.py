@@ -22,6 +22,11 @@ def _save(how: ParameterGather, dtype: str, stored: jax.Array, updated: jax.Arra
     return _gathered(how, dtype, stored, updated), None
 
 
+def _join(how: ParameterGather, dtype: str, _: None, gradient: jax.Array) -> tuple[None, jax.Array]:
+    del how, dtype
+    return None, gradient
+
+
 def _scatter(how: ParameterGather, dtype: str, _: None, gradient: jax.Array) -> tuple[None, jax.Array]:
     del dtype
     if how.updated:
@@ -31,6 +36,8 @@ def _scatter(how: ParameterGather, dtype: str, _: None, gradient: jax.Array) -> 
 
 # JAX's transpose of the gather would scatter the gradient in the dtype of the step.
 gathered_parameter = with_backward(_gathered, _save, _scatter, nondiff_argnums=(0, 1))
+# Here `updated` is the whole parameter as it was gathered before: it takes the gradient, which is scattered there.
+gathered_again = with_backward(_gathered, _save, _join, nondiff_argnums=(0, 1))
 
 
 def sum_over(x: jax.Array, axes: Sequence[str]) -> jax.Array:

@@ -4,21 +4,35 @@ import jax
 import jax.numpy as jnp
 
 from stripectl.core import scopes
+from stripectl.core.architecture import RotaryScaling
 
-ROTARY_BASE = 10000.0  # Su et al. 2021; Llama 3 has 500000
 Rotation = tuple[jax.Array, jax.Array]
 
 
-def rotation(positions: jax.Array, head_dim: int, base: float) -> Rotation:
+def rotation(positions: jax.Array, head_dim: int, base: float, scaling: RotaryScaling | None = None) -> Rotation:
     """(cosines, sines), float32 (..., positions, head_dim / 2), of the angles in Su et al. 2021, section 3.2.2."""
-    angles = positions[..., None].astype(jnp.float32) * base ** (-jnp.arange(0, head_dim, 2) / head_dim)
+    frequencies = base ** (-jnp.arange(0, head_dim, 2) / head_dim)
+    frequencies = frequencies if scaling is None else scaled(frequencies, scaling)
+    angles = positions[..., None].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def rotated(x: jax.Array, turn: Rotation) -> jax.Array:
-    """x (..., head_dim) rotated by angles that broadcast with its halves; a pair is a row's i-th entry and the i-th of
-    its second half."""
+def scaled(frequencies: jax.Array, scaling: RotaryScaling) -> jax.Array:
+    """Frequencies of rotary angles with a scaling."""
+    factor, low, high, length = scaling
+    if low is None or high is None or length is None:
+        return frequencies / factor
+    turns = length * frequencies / (2 * jnp.pi)  # in these positions
+    kept = jnp.clip((turns - low) / (high - low), 0, 1)
+    return frequencies * (kept + (1 - kept) / factor)
+
+
+def rotated(x: jax.Array, turn: Rotation, factor: float = 1.0) -> jax.Array:
+    """x (..., head_dim) rotated by angles that broadcast with its halves, times a factor; a pair is a row's i-th entry
+    and the i-th of its second half. Where there are fewer angles, only the first elements of a row are rotated."""
     cos, sin = turn
     with jax.named_scope(scopes.ROTARY):
-        a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x.dtype)
+        wide = x.astype(jnp.float32) if factor == 1.0 else x.astype(jnp.float32) * factor
+        half = cos.shape[-1]
+        a, b, rest = jnp.split(wide, [half, 2 * half], axis=-1)
+        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin, rest], axis=-1).astype(x.dtype)

@@ -6,7 +6,7 @@ Linear attention does not normalise its scores, so its output gets a norm, per h
 
 A layer with a recurrence has no rotary positions (as in Qwen3-Next, Kimi-Linear and Mamba-2). Its gates come from the
 layer's input, and with the delta rule its queries and keys have norm 1. Where the model has `d_conv`, a short
-convolution precedes this norm.
+convolution precedes this norm. Layers of softmax attention may have norms of queries and keys before their rotation.
 
 Letters: as in `core.ops`; k elements of a gate's bottleneck.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stripectl.core.comm import Array, Shifts
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
-from stripectl.core.parameters import INITIAL, Parameter, scale_of
+from stripectl.core.parameters import INITIAL, Parameter, bias_of, scale_of
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE
 from stripectl.core.scopes import ATTENTION, PROJECTIONS
@@ -38,19 +38,37 @@ class AttentionLayer(NamedTuple):
 
 def attention_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer's attention, by name."""
-    return projection_parameters(sizes) | gate_parameters(sizes) | convolution_parameters(sizes)
+    return projection_parameters(sizes) | branch_parameters(sizes)
+
+
+def branch_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The parameters of a layer's attention in addition to its projections."""
+    found = gate_parameters(sizes) | convolution_parameters(sizes) | query_key_norm_parameters(sizes)
+    return found | output_gate_parameters(sizes)
 
 
 def projection_parameters(sizes: Model) -> dict[str, Parameter]:
-    """The norm of a layer's attention, and its projections."""
+    """The norms before and after a layer's attention, and its projections."""
     d, keys = sizes.hidden, sizes.query_heads if sizes.gated else sizes.kv_heads
     return {
-        "attention_norm": scale_of(d),
+        **({"attention_norm": scale_of(d)} if sizes.architecture.norms_before else {}),
+        **({"attention_end_norm": scale_of(d)} if sizes.architecture.norms_after else {}),
+        **projection_biases(sizes),
         "query": Parameter((d, sizes.query_heads, sizes.head_dim), ("hidden", "tensor", None)),
         "key": Parameter((d, keys, sizes.head_dim), ("hidden", "tensor", None)),
         "value": Parameter((d, sizes.kv_heads, sizes.value_dim), ("hidden", "tensor", None)),
         "output": Parameter((sizes.heads, sizes.value_dim, d), ("tensor", None, "hidden"), last_deviation(sizes)),
     }
+
+
+def projection_biases(sizes: Model) -> dict[str, Parameter]:
+    """The biases of the projections of a layer of softmax attention."""
+    architecture, h = sizes.architecture, sizes.head_dim
+    if sizes.attention == "linear":
+        return {}
+    of = {"query_bias": sizes.heads * h, "key_bias": sizes.kv_heads * h, "value_bias": sizes.kv_heads * sizes.value_dim}
+    found = {name: bias_of(size, "tensor") for name, size in of.items()} if architecture.qkv_bias else {}
+    return found | ({"output_bias": bias_of(sizes.hidden, "hidden")} if architecture.output_bias else {})
 
 
 def last_deviation(sizes: Model) -> float:
@@ -89,26 +107,91 @@ def convolution_parameters(sizes: Model) -> dict[str, Parameter]:
     }
 
 
+def query_key_norm_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The scales of the norms of queries and keys."""
+    kind = sizes.architecture.query_key_norm
+    if kind == "none" or sizes.attention == "linear":
+        return {}
+    of = {"query_norm": sizes.heads, "key_norm": sizes.kv_heads}
+    if kind == "head":
+        return {name: Parameter((sizes.head_dim,), (None,), equal=1.0, partial=True) for name in of}
+    return {name: Parameter((heads * sizes.head_dim,), ("tensor",), equal=1.0) for name, heads in of.items()}
+
+
+def output_gate_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The parameters of the gate of attention's output, and of the norm that goes with it."""
+    d, heads, size, kind = sizes.hidden, sizes.heads, sizes.value_dim, sizes.architecture.linear_gate
+    whole = {"output_gate": Parameter((d, heads, size), ("hidden", "tensor", None))}
+    if sizes.attention != "linear":
+        return whole if sizes.architecture.attention_gate else {}
+    through = {
+        "output_gate_down": Parameter((d, size), ("hidden", None), partial=True),
+        "output_gate_up": Parameter((size, heads, size), (None, "tensor", None)),
+    }
+    per_head = {"output_norm": Parameter((size,), (None,), equal=1.0, partial=True)}
+    over_heads = {"output_norm": Parameter((heads * size,), ("tensor",), equal=1.0)}
+    skip = {"skip": Parameter((heads,), ("tensor",), equal=1.0)}
+    return {
+        "none": {},
+        "silu": whole | per_head,
+        "sigmoid": through | per_head,
+        "mamba2": whole | over_heads | skip,
+    }[kind]
+
+
+def gated_output(out: Array, y: Array, values: Array, weights: Weights, sizes: Model, ops: Ops) -> Array:
+    """The output of attention (b, n, t, h) with its norm and gate; y is the layer's input after its norm."""
+    kind = sizes.architecture.linear_gate if sizes.attention == "linear" else "sigmoid"
+    parameters = output_gate_parameters(sizes)
+    if not parameters:
+        return ops.norm(out) if sizes.attention == "linear" else out
+    if "output_gate" in parameters:
+        gate = ops.einsum("btd,dnh->bnth", y, weights["output_gate"])
+    else:
+        narrow = ops.einsum("btd,dk->btk", y, weights["output_gate_down"])
+        gate = ops.einsum("btk,knh->bnth", narrow, weights["output_gate_up"])
+    if kind == "mamba2":
+        whole = ops.add_scaled(out, values, weights["skip"])
+        return ops.norm_over_heads(ops.activate("silu", gate, whole), weights["output_norm"])
+    out = ops.norm(out, weights["output_norm"]) if "output_norm" in parameters else out
+    return ops.activate(kind, gate, out)
+
+
 def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm: Shifts) -> Array:
     """Hidden states after the layer's attention."""
     sizes = layer.sizes
     with ops.section(PROJECTIONS):
-        y = ops.to_tensor_parallel(ops.norm(x, weights["attention_norm"]))
+        own = ops.norm(x, weights["attention_norm"]) if sizes.architecture.norms_before else x
+        y = ops.to_tensor_parallel(own)
         q, k, v = (ops.einsum("btd,dnh->bnth", y, weights[name]) for name in ("query", "key", "value"))
+        biases = projection_biases(sizes)
+        if "query_bias" in biases:
+            names = ("query_bias", "key_bias", "value_bias")
+            q, k, v = (ops.add_bias(x, weights[name]) for x, name in zip((q, k, v), names, strict=True))
         gates = gates_of(y, weights, layer, ops)
         if sizes.d_conv:
             convolutions = [weights[name] for name in convolution_parameters(sizes)]
             q, k, v = short_convolution((q, k, v), convolutions, layer.plan, ops, comm)
+        if query_key_norm_parameters(sizes):
+            norm = ops.norm if sizes.architecture.query_key_norm == "head" else ops.norm_over_heads
+            q, k = norm(q, weights["query_norm"]), norm(k, weights["key_norm"])
         if sizes.gated is None:
-            q, k = ops.rotate(q, layer.turn), ops.rotate(k, layer.turn)
+            q, k = ops.rotate(q, layer.turn, query_factor(sizes)), ops.rotate(k, layer.turn)
         elif sizes.gated.delta:
             q, k = (ops.norm(each, factor=sizes.head_dim**-0.5) for each in (q, k))
     with ops.section(ATTENTION):
         out = layer.attend(q, k, v, *gates)
-        if sizes.attention == "linear":
-            out = ops.norm(out)
     with ops.section(PROJECTIONS):
-        return ops.add(x, ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"])))
+        out = gated_output(out, y, v, weights, sizes, ops)
+        out = ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"]))
+        out = ops.add_bias(out, weights["output_bias"]) if "output_bias" in biases else out
+        return ops.add(x, ops.norm(out, weights["attention_end_norm"]) if sizes.architecture.norms_after else out)
+
+
+def query_factor(sizes: Model) -> float:
+    """The factor of queries that gives scores the scale of the model, where attention takes head_dim^-0.5."""
+    scale = sizes.architecture.attention_scale
+    return 1.0 if scale is None or sizes.attention == "linear" else scale * sizes.head_dim**0.5
 
 
 def gates_of(y: Array, weights: Weights, layer: AttentionLayer, ops: Ops) -> list[Array]:

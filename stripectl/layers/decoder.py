@@ -10,28 +10,26 @@ from stripectl.layers.attention import (
     AttentionLayer,
     attention,
     attention_parameters,
-    convolution_parameters,
-    gate_parameters,
+    branch_parameters,
     projection_parameters,
 )
-from stripectl.layers.swiglu import swiglu, swiglu_parameters
+from stripectl.layers.swiglu import end_parameters, swiglu, swiglu_parameters
 
 ALIKE = "every"  # the name of the only stack of layers
 
 
 def layer_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer, by name, in the order in which their initial values are drawn."""
-    matrices = projection_parameters(sizes) | swiglu_parameters(sizes)
-    return matrices | gate_parameters(sizes) | convolution_parameters(sizes)
+    absent = sizes.architecture.no_feed_forward
+    feed_forward = {} if absent else swiglu_parameters(sizes) | end_parameters(sizes)
+    return projection_parameters(sizes) | feed_forward | branch_parameters(sizes)
 
 
 def layer_stacks(model: Model) -> dict[str, tuple[int, dict[str, Parameter]]]:
-    """(number of layers, parameters of each) by stack: one stack, or one per kind of layer where a recurrence or other
-    heads give their parameters other shapes."""
-    apart = model.linear_heads is not None or model.of_kind("linear").gated is not None
-    if apart and len(model.kinds) > 1:
-        return {own.attention: (count, layer_parameters(own)) for count, own in model.kinds}
-    return {ALIKE: (model.layers, layer_parameters(model))}
+    """(number of layers, parameters of each) by stack: one stack, or one per kind of layer where parameters differ."""
+    tables = {own.attention: (count, layer_parameters(own)) for count, own in model.kinds}
+    (_, first), *others = tables.values()
+    return tables if any(table != first for _, table in others) else {ALIKE: (model.layers, first)}
 
 
 def decoder_layer(
@@ -39,4 +37,7 @@ def decoder_layer(
 ) -> Array:
     """Hidden states after a layer; `gathered` gives the parameters of a table."""
     x = attention(x, gathered(attention_parameters(layer.sizes)), layer, ops, comm)
-    return swiglu(x, gathered(swiglu_parameters(layer.sizes)), ops)
+    if layer.sizes.architecture.no_feed_forward:
+        return x
+    own = gathered(swiglu_parameters(layer.sizes))
+    return swiglu(x, own, gathered(end_parameters(layer.sizes)), layer.sizes, ops)

@@ -7,13 +7,31 @@ differences, and the defaults of keys that a file may omit. The defaults come fr
 D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 """
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stripectl.core.architecture import LINEAR_GATES, NORMS, QUERY_KEY_NORMS, ROTARY_BASE
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
-from stripectl.core.replacement import OMITTED, WORK, Replacement
+from stripectl.core.replacement import WORK, Replacement
 from stripectl.models.family import ConfigKeys, ModelConfig
 
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+SCALINGS = {  # kind of scaling -> key of each field of RotaryScaling
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low": "low_freq_factor",
+        "high": "high_freq_factor",
+        "length": "original_max_position_embeddings",
+    },
+}
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
 
 
@@ -23,8 +41,10 @@ def decoder(
     masks: Sequence[str] | None = None,
     qkv_bias: bool | None = None,
     out_bias: bool | None = None,
-    norms: int = 2,
-    query_key_norms: str = "",
+    norms: str = NORMS[0],
+    scales: bool = True,
+    scaled_embedding: bool = False,
+    query_key_norm: str = QUERY_KEY_NORMS[0],
     feed_forward: int | None = None,
     sizes: Mapping[str, Any] | None = None,
     replaced: Sequence[Replacement] = (),
@@ -32,15 +52,17 @@ def decoder(
     recurrence: str = CONSTANT,
     linear_heads: LinearHeads | None = None,
     d_conv: int | None = None,
+    attention_gate: bool = False,
+    linear_gate: str = LINEAR_GATES[0],
 ) -> ModelConfig:
     """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
-    `attention_bias` says), the number of norms of D elements per layer (with one more after the last layer, if there
-    are any), the norms of queries and keys (`head`: one for all heads, `all`: over all elements), and the sizes,
-    replaced parts and vectors of the family."""
+    `attention_bias` says), the norms of a layer and whether they have scales, a scaled embedding, the norms of queries
+    and keys (as in Architecture), and the sizes, replaced parts and vectors of the family."""
     layers = keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
-    vectors += norms_and_biases(keys, own, norms, query_key_norms, qkv_bias, out_bias)
+    vectors += norms_and_biases(keys, own, norms, scales, query_key_norm, qkv_bias, out_bias)
     masks = masks or ["causal"] * layers
+    activation, others = activation_of(keys)
     attention = attention_of(masks, recurrence, linear_heads)
     return ModelConfig(
         sizes={
@@ -49,10 +71,23 @@ def decoder(
             "vocabulary": keys.size("vocab_size"),
             **own,
             **attention,
+            "query_key_norm": query_key_norm,
+            "norms": norms,
+            "attention_gate": attention_gate,
+            "linear_gate": linear_gate,
+            "scaled_embedding": scaled_embedding,
+            "tied": keys.flag("tie_word_embeddings"),
+            "qkv_bias": keys.flag("attention_bias") if qkv_bias is None else qkv_bias,
+            "output_bias": keys.flag("attention_bias") if out_bias is None else out_bias,
+            "feed_forward_bias": keys.flag("mlp_bias"),
+            "activation": activation,
+            "logit_cap": keys.number("final_logit_softcapping") or None,
+            **attention_scale(keys, own["head_dim"]),
+            **rotary_fields(keys, own["head_dim"]),
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
         },
         masks=masks,
-        replaced=(*replaced, *replaced_norms(norms, query_key_norms), *one_embedding(keys), *replaced_windows(masks)),
+        replaced=(*replaced, *replaced_norms(scales), *others, *replaced_rotation(keys), *replaced_windows(masks)),
         vector_parameters=vectors,
     )
 
@@ -60,8 +95,9 @@ def decoder(
 def norms_and_biases(
     keys: ConfigKeys,
     sizes: Mapping[str, int],
-    norms: int,
-    query_key_norms: str,
+    norms: str,
+    scales: bool,
+    query_key_norm: str,
     qkv_bias: bool | None,
     out_bias: bool | None,
 ) -> int:
@@ -69,25 +105,81 @@ def norms_and_biases(
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     n, k, h = sizes["heads"], sizes["kv_heads"], sizes["head_dim"]
     biased = keys.flag("attention_bias")
-    of_layer = d * norms + {"": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norms]
+    of_layer = (
+        d * scales * (4 if norms == "both" else 2) + {"none": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norm]
+    )
     of_layer += (n + 2 * k) * h * (biased if qkv_bias is None else qkv_bias)
     of_layer += d * (biased if out_bias is None else out_bias)
     of_layer += (2 * sizes["feed_forward"] + d) * keys.flag("mlp_bias")
-    return layers * of_layer + d * (norms > 0)
+    return layers * of_layer + d * scales
 
 
-def replaced_norms(norms: int, query_key_norms: str) -> list[Replacement]:
-    """The norms that stripectl omits."""
-    found = [Replacement("norms of queries and keys", OMITTED)] if query_key_norms else []
-    return found + [Replacement("norms after attention and feed-forward", OMITTED)] * (norms > 2)
+def replaced_norms(scales: bool) -> list[Replacement]:
+    """The norms without scales of a model, which also subtract the mean."""
+    return [] if scales else [Replacement("layer norms without parameters", "root mean square norms with scales")]
 
 
-def one_embedding(keys: ConfigKeys) -> list[Replacement]:
-    """The matrix that both embeds tokens and makes logits, where a model shares it: stripectl has two matrices."""
-    if not keys.flag("tie_word_embeddings"):
-        return []
-    size = keys.size("hidden_size") * keys.size("vocab_size")
-    return [Replacement("one matrix for embedding and logits", "two", -size)]
+def activation_of(keys: ConfigKeys) -> tuple[str, list[Replacement]]:
+    """The activation of a feed-forward, and its replacement where it is another one."""
+    name = "hidden_act" if keys.value("hidden_activation") is None else "hidden_activation"
+    given = keys.value(name) or "silu"
+    if not isinstance(given, str):
+        raise keys.refuse(name, "the name of an activation")
+    if given in ACTIVATIONS:
+        return ACTIVATIONS[given], []
+    return "silu", [Replacement(f"activation {reprlib.repr(given)}", "silu")]
+
+
+def attention_scale(keys: ConfigKeys, head_dim: int) -> dict[str, float]:
+    """The factor of scores, where it is not head_dim^-0.5."""
+    size = keys.number("query_pre_attn_scalar")
+    return {} if size in (None, head_dim) else {"attention_scale": size**-0.5}
+
+
+def rotary_parameters(keys: ConfigKeys) -> ConfigKeys:
+    """The keys of rotary positions; of full layers, where they differ by layer."""
+    own = keys.part("rope_parameters" if keys.value("rope_scaling") is None else "rope_scaling")
+    return own.part("full_attention") if "full_attention" in own.content else own
+
+
+def rotary_kind(own: ConfigKeys) -> Any:
+    """The name of the scaling of rotary angles."""
+    return own.value("rope_type") or own.value("type") or "default"
+
+
+def rotary_scaling(own: ConfigKeys) -> dict[str, dict[str, float]]:
+    """The scaling of rotary angles, where stripectl computes it."""
+    kind = rotary_kind(own)
+    if kind not in ("default", *SCALINGS) or kind == "default":
+        return {}
+    values = {name: own.number(key) for name, key in SCALINGS[kind].items()}
+    for name, value in values.items():
+        if value is None:
+            raise own.refuse(SCALINGS[kind][name], f"a number, because the rope_type is {kind}")
+    return {"rotary_scaling": {name: value for name, value in values.items() if value is not None}}
+
+
+def replaced_rotation(keys: ConfigKeys) -> list[Replacement]:
+    """Scaled rotary angles that stripectl does not compute."""
+    own = rotary_parameters(keys)
+    kind = rotary_kind(own)
+    return (
+        []
+        if kind in ("default", *SCALINGS)
+        else [Replacement(f"rotary angles scaled as {reprlib.repr(kind)}", "unscaled")]
+    )
+
+
+def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, Any]:
+    """The base of the rotary angles, and the elements of a head that are rotated, where some are not."""
+    own = rotary_parameters(keys)
+    base = own.number("rope_theta") or keys.number("rope_theta") or ROTARY_BASE
+    share = own.number("partial_rotary_factor") or keys.number("partial_rotary_factor") or 1.0
+    size = keys.optional_size("rotary_dim") or int(share * head_dim)
+    if size != head_dim and (size % 2 or not 2 <= size < head_dim):
+        name = "rotary_dim" if keys.value("rotary_dim") is not None else "partial_rotary_factor"
+        raise keys.refuse(name, f"a part of head_dim {head_dim} with an even number of elements")
+    return {"rotary_base": base, **rotary_scaling(own), **({} if size == head_dim else {"rotary_dim": size})}
 
 
 def config_heads(keys: ConfigKeys) -> dict[str, int]:

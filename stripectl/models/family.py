@@ -70,6 +70,15 @@ class ConfigKeys:
             raise self.refuse(name, "a number or null")
         return bool(value)
 
+    def number(self, name: str) -> float | None:
+        """A positive number; None where it is absent or null."""
+        value = self.value(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_CONFIG_NUMBER:
+            raise self.refuse(name, f"a positive number of at most {MAX_CONFIG_NUMBER}")
+        return value
+
     def layer_kinds(self, name: str, usual: Sequence[str], known: Sequence[str]) -> Sequence[str]:
         """One word per layer; `usual` where the file has no such list."""
         value, layers = self.value(name), self.size("num_hidden_layers")

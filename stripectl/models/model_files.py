@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from stripectl.core.architecture import FIELDS, Architecture
 from stripectl.core.linear_attention import LINEAR, LinearHeads, check_linear
 from stripectl.core.model import Model, max_size
 from stripectl.core.replacement import Replacement, checked_parameters, read_replacements
@@ -14,7 +15,9 @@ from stripectl.models.config_json import config_name, is_config, read_config
 from stripectl.util.files import load_profile, profile_names, unknown_name
 
 # Keys that a file may omit.
-OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", "vector_parameters", *LINEAR)
+OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", "vector_parameters", *LINEAR, *FIELDS)
+
+MADE = ("name", "other_parameters", "architecture")  # fields of a Model that have no key of their own
 
 
 def load_model(name: str) -> Model:
@@ -38,7 +41,7 @@ def load_model(name: str) -> Model:
 
 def _checked(path: Path, name: str, content: Mapping[str, Any], vectors: int, replaced: Sequence[Replacement]) -> Model:
     given: dict[str, Any] = dict(content)
-    wanted = [field.name for field in fields(Model) if field.name not in ("name", "other_parameters", *OPTIONAL)]
+    wanted = [field.name for field in fields(Model) if field.name not in (*MADE, *OPTIONAL)]
     for key in given:
         if key not in (*wanted, *OPTIONAL):
             raise unknown_name(f"field in the model {path}:", key, [*wanted, *OPTIONAL])
@@ -53,9 +56,10 @@ def _checked(path: Path, name: str, content: Mapping[str, Any], vectors: int, re
         given["linear_heads"] = LinearHeads.of(given["linear_heads"])
     linear = {key: str(given[key]) for key in LINEAR if key in given}
     try:
+        architecture = Architecture.of({key: given.pop(key) for key in FIELDS if key in given})
         check_linear(heads=given["kv_heads"], layers=given["layers"], d_conv=given.get("d_conv"), **linear)
     except BadInput as error:
         raise BadInput(f"the model {path}: {error}") from error
     given |= linear
     others = vectors + sum(each.parameters for each in replaced)
-    return Model(name=name, other_parameters=others, replaced=tuple(replaced), **given)
+    return Model(name=name, other_parameters=others, architecture=architecture, replaced=tuple(replaced), **given)

@@ -9,7 +9,7 @@ in reverse order: each one first makes the values that its gradients need.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -347,20 +347,41 @@ class SimulatedOps:
     def add(self, x: Value, y: Value) -> Value:
         return self.elementwise(x, y, needs=False)
 
+    def scale(self, x: Value, factor: float) -> Value:
+        return self.elementwise(x, needs=False)
+
     def norm(self, x: Value, scale: Value | None = None, factor: float = 1.0) -> Value:
         # Its gradients need x / rms and 2 x, and for GPUs XLA also keeps x, in float32.
         unit = self.elementwise(x, nbytes=self._kept_wide(x, 2 + self.habits.widens) or 0)
         return unit if scale is None else self.elementwise(unit, scale)
 
-    def rotate(self, x: Value, turn: Any) -> Value:
+    def norm_over_heads(self, x: Value, scale: Value) -> Value:
+        batch, _, rows, _ = x.shape
+        total = (batch, 1, rows, 1)
+
+        def send() -> None:  # the sum of squares, and its gradient
+            if self.devices > 1:
+                self._sum(math.prod(total) * FLOAT32)
+
+        squares = self.operation(total, [x], send, send, needs=[x], kind=SUM, itemsize=FLOAT32)
+        unit = self.elementwise(x, squares, nbytes=self._kept_wide(x, 2 + self.habits.widens) or 0)
+        return self.elementwise(unit, scale)
+
+    def rotate(self, x: Value, turn: Any, factor: float = 1.0) -> Value:
         return self.elementwise(x, needs=False, nbytes=self._kept_wide(x, self.habits.widens) or None)
 
     def _kept_wide(self, x: Value, arrays: int) -> float:
         """The bytes of arrays of the shape of x in float32 where everything is kept, else 0."""
         return arrays * math.prod(x.shape) * FLOAT32 * self.keeps_everything
 
-    def swiglu(self, gate: Value, up: Value) -> Value:
-        return self.elementwise(gate, up)
+    def add_bias(self, x: Value, bias: Value) -> Value:
+        return self.elementwise(x, bias, needs=False)
+
+    def add_scaled(self, x: Value, values: Value, scale: Value) -> Value:
+        return self.operation(x.shape, [x, values, scale], needs=[values, scale])
+
+    def activate(self, activation: str, x: Value, up: Value | None = None) -> Value:
+        return self.elementwise(x, *([] if up is None else [up]))
 
     def embed(self, table: Value, tokens: Value) -> Value:
         cols, whole = table.shape[1], table.slot.nbytes
@@ -382,6 +403,13 @@ class SimulatedOps:
         """The arrays of the size of an embedding's gradient while the gradient is made."""
         self.ledger.beside(GRADIENTS, (1 + self.habits.copies_sums) * nbytes)
 
+    def embed_parts(self, table: Value, tokens: Value) -> Value:
+        whole = table.slot.nbytes
+        part = self.operation(
+            (*tokens.shape, table.shape[1]), [table], None, lambda: self._embedding_gradient(whole), kind=OTHER
+        )
+        return self.from_tensor_parallel(part)
+
     def cross_entropy(self, logits: Value, targets: Value) -> Value:
         each = math.prod(targets.shape) * FLOAT32  # of a number for every target
 
@@ -394,6 +422,9 @@ class SimulatedOps:
             self.operation(targets.shape, [logits], run, kind=SUM, itemsize=FLOAT32) for run in forward
         )
         return self.operation((), [exponentials, score], needs=(logits, exponentials), itemsize=FLOAT32)
+
+    def soft_cap(self, x: Value, cap: float) -> Value:
+        return self.elementwise(x, itemsize=FLOAT32)
 
     def convolve(self, x: Value, before: Value, weight: Value) -> Value:
         return self.elementwise(x, before, weight)
@@ -483,8 +514,9 @@ class SimulatedOps:
             needs_result=True,
         )
 
-    def parameter(self, parameter: Parameter) -> Value:
-        """A parameter, gathered where it is used; its gradient is scattered and summed where that is known."""
+    def parameter(self, parameter: Parameter, first: bool = True) -> Value:
+        """A parameter, gathered where it is used; its gradient is scattered and summed where that is known, with the
+        gradient of its `first` use."""
         how = parameter_gather(parameter, self.plan)
         share = share_sent(self.plan, how.updated) * how.elements
 
@@ -506,18 +538,21 @@ class SimulatedOps:
         )
         # A parameter that is not gathered is a part of the parameters in the dtype of the step.
         nbytes = math.prod(shape) * self.gathered_bytes if how.stored or not self.habits.narrows_all else 0
-        return self.operation(shape, [], gather, scatter, kind=GATHER, part=GATHERED, nbytes=nbytes)
+        kind, summed = MOVE if parameter.added else GATHER, scatter if first else None
+        return self.operation(shape, [], gather, summed, kind=kind, part=GATHERED, nbytes=nbytes)
 
 
 @dataclass(frozen=True)
 class SimulatedWeights(Mapping[str, Value]):
-    """The parameters of a layer, each gathered where the program reads it."""
+    """The parameters of a layer, each gathered where the program reads it. The gradients of `used` parameters join the
+    gradients of an earlier use."""
 
     table: Mapping[str, Parameter]
     ops: SimulatedOps
+    used: Collection[str] = ()
 
     def __getitem__(self, name: str) -> Value:
-        return self.ops.parameter(self.table[name])
+        return self.ops.parameter(self.table[name], first=name not in self.used)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.table)

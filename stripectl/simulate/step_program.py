@@ -25,7 +25,7 @@ from stripectl.costs.matrices import MatrixRate
 from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import decoder_layer, layer_parameters
 from stripectl.layers.embedding import embedding, embedding_parameters
-from stripectl.layers.head import head_parameters, loss
+from stripectl.layers.head import head_parameters, head_weights, loss
 from stripectl.simulate.memory_habits import HABITS
 from stripectl.simulate.step_clock import AttentionTime, StepClock
 from stripectl.simulate.step_ops import (
@@ -74,7 +74,7 @@ def hides_parameters(machine: CostModel) -> bool:
 def optimizer_bytes(workload: Workload, plan: Plan) -> float:
     """Bytes that AdamW reads and writes on a device."""
     sizes = workload.sizes
-    parameters = sizes.all_layer_parameters + 2 * sizes.head_parameters
+    parameters = sizes.all_layer_parameters + sizes.vocabulary_parameters
     return ADAMW_TOUCHES * STATE_BYTES * parameters / plan.product(HEAD_AXES) / plan.product(plan.optimizer_axes)
 
 
@@ -116,7 +116,7 @@ def run_step(
         (group, partial(layer, group, times))
         for group, times in zip(kinds, attention or [NO_TIME] * len(kinds), strict=True)
     ]
-    first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), ops))
+    first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), sizes, ops))
     kept = list[tuple[Tape, float]]()
     for group, program in layers:
         with clock.repeated(group.layers):
@@ -126,7 +126,8 @@ def run_step(
         others = (group.layers - 1) * (ledger.total - before)
         ledger.take(ACTIVATIONS, others)
         kept.append((tape, others))
-    ops.transpose(ops.record(lambda: loss(ops.input(stream), tokens, gathered(head_parameters(sizes)), ops)))
+    last = gathered(head_weights(sizes), used=embedding_parameters(sizes).keys())
+    ops.transpose(ops.record(lambda: loss(ops.input(stream), tokens, last, sizes, ops)))
     ops.gradients.clear()
     # XLA sums the gradient of the head over devices after the layers, so the head and its gradient stay.
     head = sizes.head_parameters / tensor

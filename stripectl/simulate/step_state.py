@@ -37,7 +37,7 @@ class ParameterState(NamedTuple):
 def step_state(workload: Workload, plan: Plan) -> tuple[ParameterState, ParameterState]:
     """For the parameters of the layers, and for the embedding and the head."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    counts = sizes.all_layer_parameters + sizes.other_parameters, 2 * sizes.head_parameters
+    counts = sizes.all_layer_parameters + sizes.other_parameters, sizes.vocabulary_parameters
     layers, ends = (ParameterState.of(count / tensor, workload, plan) for count in counts)
     return layers, ends
 

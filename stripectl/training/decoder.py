@@ -34,7 +34,7 @@ from stripectl.execute.rotation import rotation
 from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import ALIKE, decoder_layer, layer_stacks
 from stripectl.layers.embedding import embedding, embedding_parameters
-from stripectl.layers.head import head_parameters, loss
+from stripectl.layers.head import head_parameters, head_weights, loss
 from stripectl.training.order import positions
 from stripectl.training.sharding import ParameterSharding, StoredWeights
 
@@ -73,7 +73,7 @@ class Decoder:
     workload: Workload
     plan: Plan
     place: ParameterSharding
-    rotary_base: float
+    rotary_base: float | None  # in place of the model's
 
     @cached_property
     def ops(self) -> JaxOps:
@@ -110,20 +110,28 @@ class Decoder:
         """float32: the sum of the cross-entropy of a device's targets. Positions are of its rows, in the layout of the
         tokens, and of `orders`."""
         model = self.workload.sizes
-        x = embedding(tokens_BT, self.place.gathered(embedding_parameters(model), weights), self.ops)
+        table = dict(self.place.gathered(embedding_parameters(model), weights))
+        x = embedding(tokens_BT, table, model, self.ops)
+        parts = model.architecture
+        base = parts.rotary_base if self.rotary_base is None else self.rotary_base
         layers = {
             own.attention: AttentionLayer(
                 own.sizes,
                 plan,
                 plan_attention(plan, own, layer=True),
-                rotation(others.get(own.attention, positions_T), model.head_dim, self.rotary_base),
+                rotation(
+                    others.get(own.attention, positions_T),
+                    parts.rotary_dim or own.sizes.head_dim,
+                    base,
+                    parts.rotary_scaling,
+                ),
             )
             for _, own, plan in layer_groups(self.workload, self.plan)
         }
         used = Counter[str]()
         for body, turns in segments(self.kinds):
             x = self.segment(x, body, turns, weights, layers, used)
-        return loss(x, targets_BT, self.place.gathered(head_parameters(model), weights), self.ops)
+        return loss(x, targets_BT, self.place.gathered(head_weights(model), weights, table), model, self.ops)
 
     def segment(
         self,

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from stripectl.core.architecture import ROTARY_BASE
 from stripectl.errors import BadInput
-from stripectl.execute.rotation import ROTARY_BASE, rotated, rotation
+from stripectl.execute.rotation import rotated, rotation
 from stripectl.execute.settings import own_settings
 from stripectl.training.arguments import check_array
 

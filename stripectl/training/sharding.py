@@ -20,7 +20,7 @@ from stripectl.core.parameters import (
 )
 from stripectl.core.plan import Plan
 from stripectl.execute.attention import ATTENTION
-from stripectl.execute.parameters import gathered_parameter
+from stripectl.execute.parameters import gathered_again, gathered_parameter
 
 # No policy keeps these: they repeat the input in another place or form, and would keep gathered parameters.
 MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "transpose")
@@ -81,9 +81,11 @@ class ParameterSharding:
         """Whether a device updates the part of a parameter that it stores."""
         return self.plan.parameter_axes == self.plan.optimizer_axes
 
-    def gathered(self, table: Mapping[str, Parameter], weights: StoredWeights) -> "GatheredWeights":
-        """The whole parameters that a part of the model uses, by name."""
-        return GatheredWeights(self, table, weights)
+    def gathered(
+        self, table: Mapping[str, Parameter], weights: StoredWeights, used: Mapping[str, jax.Array] | None = None
+    ) -> "GatheredWeights":
+        """The whole parameters that a part of the model uses, by name; `used` are parameters of an earlier part."""
+        return GatheredWeights(self, table, weights, used or {})
 
     def remat(self, layer: Callable) -> Callable:
         """A layer that keeps the values of the plan's policy for its backward pass."""
@@ -94,16 +96,22 @@ class ParameterSharding:
 class GatheredWeights(Mapping[str, jax.Array]):
     """Whole parameters, float32 with values of the dtype of the step. Each is gathered where the program reads it, so
     that its gradient is scattered as soon as the backward pass has computed it. Gradients are summed in float32: first
-    on each device, also through a loop over chunks, then over all devices, once."""
+    on each device, also through a loop over chunks, then over all devices, once. A parameter that an earlier part of
+    the model `used` is gathered again, so that no copy stays in memory between, and its gradient joins the gradient
+    there, before their sum over devices."""
 
     place: ParameterSharding
     table: Mapping[str, Parameter]
     weights: StoredWeights
+    used: Mapping[str, jax.Array]
 
     def __getitem__(self, name: str) -> jax.Array:
         own = self.weights.updated[name]
         stored = lax.stop_gradient(own) if self.weights.stored is None else self.weights.stored[name]
-        return gathered_parameter(parameter_gather(self.table[name], self.place.plan), self.place.dtype, stored, own)
+        how = parameter_gather(self.table[name], self.place.plan)
+        if name in self.used:
+            return gathered_again(how, self.place.dtype, stored, self.used[name])
+        return gathered_parameter(how, self.place.dtype, stored, own)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.table)

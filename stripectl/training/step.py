@@ -27,7 +27,6 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.costs.defaults import with_defaults
 from stripectl.errors import BadInput
 from stripectl.execute.program import compile_with, local_devices, mesh_of
-from stripectl.execute.rotation import ROTARY_BASE
 from stripectl.execute.settings import own_settings
 from stripectl.hardware.profile import hardware_of_device
 from stripectl.models.model_files import load_model
@@ -64,7 +63,7 @@ class Training:
     plan: Plan
     mesh: Mesh
     optimizer: optax.GradientTransformation
-    rotary_base: float = ROTARY_BASE
+    rotary_base: float | None = None
 
     @cached_property
     def placement(self) -> ParameterSharding:
@@ -197,7 +196,7 @@ def make_training(
     dtype: str = "bfloat16",
     devices: Sequence[Any] | None = None,
     optimizer: optax.GradientTransformation | None = None,
-    rotary_base: float = ROTARY_BASE,
+    rotary_base: float | None = None,
 ) -> Training:
     """A causal model's training under a plan.
 
@@ -209,7 +208,7 @@ def make_training(
         dtype: the dtype in which layers compute; parameters, gradients and optimizer state are float32.
         devices: in the order of the mesh, the last axis fastest; None: the local devices, placed on links by JAX.
         optimizer: any optax optimizer; None: `adamw()`.
-        rotary_base: the base of the rotary angles.
+        rotary_base: the base of the rotary angles, in place of the model's.
 
     Raises:
         BadInput: a name is unknown, or the plan does not fit; the message has the reason.

@@ -46,8 +46,8 @@ def test_every_family_has_a_published_model() -> None:
 def test_models_that_ship_are_as_their_config_says(name: str, tmp_path: Path) -> None:
     written(tmp_path, PUBLISHED[name].config)
     shipped, read = (replace(load_model(each), name="") for each in (name, str(tmp_path)))
-    if not shipped.replaced:  # then a file names its matrices alone, and its norms are a rounding
-        assert shipped.other_parameters == 0 <= read.other_parameters < 1e-4 * read.parameters
+    if not shipped.other_parameters:  # then a file names its matrices alone, and its norms are a rounding
+        assert 0 <= read.other_parameters < 1e-4 * read.parameters
         read = replace(read, other_parameters=0)
     assert shipped == read
 
@@ -87,6 +87,39 @@ def test_layers_have_the_masks_of_their_family(tmp_path: Path) -> None:
 def test_what_cannot_be_computed_is_replaced(name: str, expected: dict[str, Any], tmp_path: Path) -> None:
     found = load_model(str(written(tmp_path, PUBLISHED[name].config)))
     assert {key: getattr(found, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("Gemma-2-9B", {}, {"norms": "both", "scaled_embedding": True, "tied": True, "activation": "gelu_tanh"}),
+        ("Gemma-2-9B", {}, {"attention_scale": None, "logit_cap": 30.0}),
+        ("Gemma-2-27B", {}, {"attention_scale": 144**-0.5}),
+        ("OLMo-2-7B", {}, {"norms": "after", "query_key_norm": "all", "tied": False}),
+        ("Qwen2-7B", {}, {"qkv_bias": True, "output_bias": False}),
+        ("gpt-oss-20b", {}, {"qkv_bias": True, "output_bias": True, "rotary_base": 150000}),
+        ("qwen3-next-80b-a3b", {}, {"rotary_dim": 64, "rotary_base": 10000000}),
+        ("Llama-3-8B", {"mlp_bias": True, "hidden_act": "gelu"}, {"feed_forward_bias": True, "activation": "gelu"}),
+        ("Llama-3-8B", {"rope_parameters": {"rope_theta": 7, "partial_rotary_factor": 0.5}}, {"rotary_base": 7}),
+        ("Llama-3-8B", {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}}, {"rotary_dim": 64}),
+    ],
+)
+def test_architectures_are_those_of_the_keys(
+    name: str, change: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    found = load_model(str(written(tmp_path, PUBLISHED[name].config | change))).architecture
+    assert {key: getattr(found, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rotary angles scaled as 'yarn' (unscaled)"),
+        ({"hidden_act": "relu2"}, "activation 'relu2' (silu)"),
+    ],
+)
+def test_values_that_are_not_computed_are_named(change: dict[str, Any], part: str, tmp_path: Path) -> None:
+    assert [str(each) for each in load_model(str(written(tmp_path, GOOD | change))).replaced] == [part]
 
 
 def test_a_replacement_does_as_much_as_the_part(tmp_path: Path) -> None:
@@ -137,7 +170,7 @@ def test_keys_around_a_language_model_are_read_where_it_has_none(tmp_path: Path)
     outer = {"model_type": "llama", "vocab_size": 1000, "tie_word_embeddings": True, "text_config": inner}
     found = load_model(str(written(tmp_path, outer)))
     assert (found.vocabulary, found.hidden) == (1000, GOOD["hidden_size"])
-    assert [str(each) for each in found.replaced] == ["one matrix for embedding and logits (two)"]
+    assert found.architecture.tied and not found.replaced
     assert load_model(str(written(tmp_path, outer | {"text_config": GOOD}))).vocabulary == GOOD["vocab_size"]
 
 
@@ -173,6 +206,13 @@ def test_large_files_are_read(megabytes: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
+        (GOOD | {"rope_theta": -1}, "has rope_theta: -1, but it must be a positive number"),
+        (GOOD | {"partial_rotary_factor": 0.01}, "a part of head_dim 128 with an even number"),
+        (
+            GOOD | {"rope_scaling": {"rope_type": "llama3", "factor": 8}},
+            "has low_freq_factor: None, but it must be a number",
+        ),
+        (GOOD | {"hidden_act": ["silu"]}, "the name of an activation"),
         (GOOD | {"hidden_size": 10**30}, "has hidden_size: 1000"),
         (GOOD | {"hidden_size": "4096"}, "has hidden_size: '4096', but it must be an integer from 1"),
         (GOOD | {"hidden_size": 4096.0}, "has hidden_size: 4096.0"),

@@ -1,10 +1,15 @@
 """Models by name and from YAML files: what is accepted, and what is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
+from stripectl.core.architecture import LLAMA, Architecture, RotaryScaling
+from stripectl.core.model import Model
 from stripectl.core.replacement import FIGURES, replacements_text
+from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.models.model_files import load_model
 from stripectl.util.files import profile_names
@@ -74,3 +79,51 @@ def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
     own.write_text(f"{GOOD.replace('layers: 2', 'layers: 8')}attention: LLS\n")
     with pytest.raises(BadInput, match=r"own.yaml: 8 layers are not a multiple of the pattern LLS\. Try --layers 9"):
         load_model(str(own))
+
+
+def test_a_models_profile_says_its_architecture(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(f"{GOOD}query_key_norm: all\nrotary_scaling: {{factor: 8}}\n")
+    model = load_model(str(own))
+    assert model.architecture == Architecture(query_key_norm="all", rotary_scaling=RotaryScaling(8))
+    work = Workload(seq_len=64, passes=STEP, model="own", **model.step_sizes)
+    assert work.sizes.architecture == model.architecture
+    assert Workload.from_json(json.loads(json.dumps(work.to_json()))) == work
+    assert work.one_layer("forward").architecture == LLAMA
+    for value, why in (("heads", "Did you mean head"), ("[all]", "must be none or head or all"), ("3", "not 3")):
+        own.write_text(f"{GOOD}query_key_norm: {value}\n")
+        with pytest.raises(BadInput, match=f"own.yaml: .*{why}"):
+            load_model(str(own))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("norms: never", "unknown norms 'never'"),
+        ("activation: relu", "unknown activation 'relu'"),
+        ("tied: 1", "tied must be true or false, not 1"),
+        ("gated: none", "gated must be true or false"),
+        ("attention_scale: -1", "attention_scale must be a positive number"),
+        ("attention_scale: .nan", "attention_scale must be a positive number"),
+        ("rotary_base: null", "rotary_base must be a positive number, not None"),
+        ("rotary_base: true", "rotary_base must be a positive number"),
+        ("rotary_scaling: 8", "rotary_scaling must have factor, or factor, low, high, length, not 8"),
+        ("rotary_scaling: {factor: 8, low: 4}", "rotary_scaling must have factor"),
+        ("rotary_scaling: {factor: 8, low: 4, high: 1, length: 9}", "low below high"),
+        ("rotary_scaling: {factor: x}", "positive numbers"),
+        ("rotary_dim: 5", "rotary_dim must be an even number"),
+        ("logit_cap: .inf", "logit_cap must be a positive number"),
+    ],
+)
+def test_architectures_that_are_refused(tmp_path: Path, line: str, why: str) -> None:
+    (tmp_path / "own.yaml").write_text(f"{GOOD}{line}\n")
+    with pytest.raises(BadInput, match=f"own.yaml: .*{why}"):
+        load_model(str(tmp_path / "own.yaml"))
+
+
+def test_a_feed_forward_of_two_matrices_has_two(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(f"{GOOD}gated: false\n")
+    two, three = load_model(str(tmp_path / "own.yaml")), Model(name="own", **yaml.safe_load(GOOD))
+    assert three.parameters - two.parameters == 2 * 64 * 128
+    work = [Workload(seq_len=64, passes=STEP, **each.step_sizes) for each in (two, three)]
+    assert work[1].flops - work[0].flops == 6 * 2 * 64 * 128 * 64

@@ -27,6 +27,7 @@ from stripectl.runner.time_plans import time_plans
 from stripectl.simulate.memory import Allocation, Ledger
 from stripectl.simulate.simulation import simulate, simulate_times
 from stripectl.simulate.step_memory import step_memory
+from stripectl.simulate.step_program import optimizer_bytes
 from stripectl.util.files import profile_names
 
 WORK = Workload(seq_len=2**15, heads=16, kv_heads=16, head_dim=128, passes="forward")
@@ -335,6 +336,17 @@ def test_a_layer_with_a_recurrence_holds_its_gradients_its_states_and_what_its_c
     parts = step_memory(work, plan, "tpu")
     exchanged = parts["attention"] - (4 + 1) * values - 2 * gates - rows // 128 * state
     assert 0 <= exchanged <= 4 * 2 * state  # at most the maps of four shards
-    assert 0 <= parts["activations"] - (model.layers + 4) * values <= 3 * values
+    assert 0 <= parts["activations"] - (model.layers + 4) * values <= 5 * values  # and gates, and hidden states
     kept = [step_memory(work, replace(plan, remat="attention", states=each), "tpu")["activations"] for each in STATES]
     assert kept[0] - kept[1] == model.layers * state
+
+
+def test_one_matrix_for_embedding_and_logits_is_counted_once() -> None:
+    plan, work = parse_plan("ring/striped/splash@ring=8,tile=512"), step_of("llama3.2-1b", 2**17)
+    two = replace(work, architecture=replace(work.architecture, tied=False))
+    head, (once, twice) = work.sizes.head_parameters, [step_memory(each, plan, "tpu") for each in (work, two)]
+    assert two.sizes.parameters - work.sizes.parameters == head
+    assert twice["parameters"] - once["parameters"] == head * 4 // 8
+    assert twice["optimizer"] - once["optimizer"] == head * 8 // 8
+    assert optimizer_bytes(two, plan) - optimizer_bytes(work, plan) == head * 4 * 8 // 8
+    assert two.flops == work.flops

@@ -32,12 +32,29 @@ def decoder(
     }
 
 
-TIED = {"tie_word_embeddings": True}
+LLAMA3 = {"tie_word_embeddings": True, "rope_theta": 500000.0}
+SCALED = {
+    **{"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "original_max_position_embeddings": 8192,
+}
 PUBLISHED = {
     "Llama-3-8B": Published(decoder("llama", 4096, 14336, 32, 32, 8, 128256), 8_030_261_248),
-    "llama3.2-1b": Published(decoder("llama", 2048, 8192, 16, 32, 8, 128256, head_dim=64, **TIED), 1_235_814_400),
-    "llama3.2-3b": Published(decoder("llama", 3072, 8192, 28, 24, 8, 128256, head_dim=128, **TIED), 3_212_749_824),
-    "llama3.1-405b": Published(decoder("llama", 16384, 53248, 126, 128, 8, 128256), 405_853_388_800),
+    "llama3.2-1b": Published(
+        decoder("llama", 2048, 8192, 16, 32, 8, 128256, head_dim=64, **LLAMA3, rope_scaling={**SCALED, "factor": 32.0}),
+        1_235_814_400,
+    ),
+    "llama3.2-3b": Published(
+        decoder(
+            "llama", 3072, 8192, 28, 24, 8, 128256, head_dim=128, **LLAMA3, rope_scaling={**SCALED, "factor": 32.0}
+        ),
+        3_212_749_824,
+    ),
+    "llama3.1-405b": Published(
+        decoder(
+            "llama", 16384, 53248, 126, 128, 8, 128256, rope_theta=500000.0, rope_scaling={**SCALED, "factor": 8.0}
+        ),
+        405_853_388_800,
+    ),
     "Mistral-7B": Published(decoder("mistral", 4096, 14336, 32, 32, 8, 32000, sliding_window=4096), 7_241_732_096),
     "Mixtral-8x7B": Published(
         decoder("mixtral", 4096, 14336, 32, 32, 8, 32000, num_local_experts=8, num_experts_per_tok=2), 46_702_792_704
@@ -55,10 +72,12 @@ PUBLISHED = {
         7_615_616_512,
     ),
     "qwen3-8b": Published(
-        decoder("qwen3", 4096, 12288, 36, 32, 8, 151936, head_dim=128, sliding_window=None), 8_190_735_360
+        decoder("qwen3", 4096, 12288, 36, 32, 8, 151936, head_dim=128, sliding_window=None, rope_theta=1000000),
+        8_190_735_360,
     ),
     "qwen3-32b": Published(
-        decoder("qwen3", 5120, 25600, 64, 64, 8, 151936, head_dim=128, sliding_window=None), 32_762_123_264
+        decoder("qwen3", 5120, 25600, 64, 64, 8, 151936, head_dim=128, sliding_window=None, rope_theta=1000000),
+        32_762_123_264,
     ),
     "Qwen3-30B-A3B": Published(
         decoder("qwen3_moe", 2048, 6144, 48, 32, 4, 151936, head_dim=128, num_experts=128, num_experts_per_tok=8)
@@ -85,6 +104,7 @@ PUBLISHED = {
     ),
     "qwen3-next-80b-a3b": Published(  # its card: 80 billion
         decoder("qwen3_next", 2048, 5120, 48, 16, 2, 151936, head_dim=256, num_experts=512, num_experts_per_tok=10)
+        | {"rope_theta": 10000000, "partial_rotary_factor": 0.25}
         | {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "full_attention_interval": 4}
         | {"linear_num_key_heads": 16, "linear_num_value_heads": 32},
         80e9,
@@ -94,7 +114,8 @@ PUBLISHED = {
         decoder("gemma2", 3584, 14336, 42, 16, 8, 256000, head_dim=256), 8_324_201_984 + 256_000 * 3584
     ),
     "Gemma-2-27B": Published(
-        decoder("gemma2", 4608, 36864, 46, 32, 16, 256000, head_dim=128), 26_047_480_320 + 256_000 * 4608
+        decoder("gemma2", 4608, 36864, 46, 32, 16, 256000, head_dim=128, query_pre_attn_scalar=144),
+        26_047_480_320 + 256_000 * 4608,
     ),
     "gemma3-27b": Published(  # its report, table 1: 25,600 million beside the embedding
         {
@@ -108,6 +129,8 @@ PUBLISHED = {
                 "num_key_value_heads": 16,
                 "head_dim": 128,
                 "sliding_window": 1024,
+                "query_pre_attn_scalar": 168,
+                "rope_scaling": {"rope_type": "linear", "factor": 8.0},
             },
             "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
         },
@@ -116,7 +139,8 @@ PUBLISHED = {
     ),
     "gpt-oss-120b": Published(  # its card, table 1: 116.83 billion
         decoder("gpt_oss", 2880, 2880, 36, 64, 8, 201088, head_dim=64, num_local_experts=128, num_experts_per_tok=4)
-        | {"experts_per_token": 4, "sliding_window": 128, "attention_bias": True},
+        | {"experts_per_token": 4, "sliding_window": 128, "attention_bias": True}
+        | {"rope_scaling": {"rope_type": "yarn", "factor": 32.0}},
         116_829_156_672,
     ),
     "gpt-oss-20b": Published(  # 20.91 billion

@@ -23,6 +23,7 @@ from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, s
 from stripectl.simulate.step_program import run_step
 from stripectl.simulate.training_step import sent_in_step
 from stripectl.training.step import make_training
+from tests.support.decoders import DECODERS, LINEAR_DECODERS
 from tests.support.exact import covering
 from tests.support.jaxprs import transfers, walk, without_dead_code
 from tests.support.training import (
@@ -159,6 +160,8 @@ def test_without_adams_division_parameters_are_as_close_as_gradients() -> None:
 
 SP = "megatron_sp/contiguous@data=2,tensor=2"
 MOVED = ["all_gather/zigzag@ring=4,parts=2", "usp/striped@ring=2,ulysses=2", "rsa/striped@ring=4"]
+OF_DECODERS = ["ring/striped@fsdp=2,ring=2,tensor=2,chunk=8,remat=full", f"{SP},chunk=0,remat=dots"]
+OF_DECODERS += [f"ring/zigzag@fsdp=2,ring=2,tensor=2,chunk=16,remat={remat}" for remat in ("attention", "none", "dots")]
 SENT = [
     *((MODEL, plan) for plan in (*DEFAULT, "ring@ring=2,tensor=2,chunk=8", "ring@ring=2,tensor=2,chunk=0,remat=dots")),
     *(
@@ -168,6 +171,8 @@ SENT = [
         if (plan[:3], remat) != ("rsa", "attention")
     ),
     *((MODEL, f"{SP},chunk={chunk}") for chunk in ("0,remat=full", "8,remat=attention", "0,remat=none")),
+    *((model, plan) for model in LINEAR_DECODERS.values() for plan in OTHERS[LINEAR][:2]),
+    *((model, plan) for model in DECODERS.values() for plan in OF_DECODERS),
     *((model, plan) for plans in (OTHERS, RECURRENT) for model, own in plans.items() for plan in own),
 ]
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stripectl.core.architecture import LLAMA
 from stripectl.core.mesh import BATCH_AXES
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP, Workload
@@ -17,6 +18,7 @@ from stripectl.simulate.step_memory import predicted_peak_bytes
 from stripectl.util.files import data_folder
 
 FILE = "memory.json"
+FEED_FORWARD = 128  # of Mamba-2, when the rows of FILE were compiled with LLaMA's layers
 NEAR_SHARE = 0.10  # of the compiler's figure
 
 
@@ -66,7 +68,8 @@ class CompiledMemory(NamedTuple):
     def workload(self) -> Workload:
         """A model's attention alone, or its step with a sequence per replica."""
         model = load_model(self.model)
-        sizes = replace(model, other_parameters=0).step_sizes  # only computed parts were compiled
+        size = FEED_FORWARD if model.architecture.no_feed_forward else model.feed_forward
+        sizes = replace(model, feed_forward=size, other_parameters=0, architecture=LLAMA).step_sizes  # as compiled
         if self.passes != STEP:
             sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
         batch = parse_plan(self.plan).product(BATCH_AXES)

@@ -8,13 +8,14 @@ from stripectl.models.decoder_config import decoder, every, layer_masks, usual_s
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 GEMMA = {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096}
+GEMMA |= {"query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh"}
 
 
 def read(keys: ConfigKeys, period: int, **own: Any) -> ModelConfig:
-    capped = keys.is_set("attn_logit_softcapping") or keys.is_set("final_logit_softcapping")
-    caps = [Replacement("soft caps of scores and logits", OMITTED, distorts=("time",))] * capped
+    capped = keys.is_set("attn_logit_softcapping")
+    caps = [Replacement("soft caps of scores", OMITTED, distorts=("time",))] * capped
     masks = layer_masks(keys, every(keys, period, "sliding_attention"))
-    return decoder(keys, masks=masks, norms=4, replaced=caps, **own)
+    return decoder(keys, masks=masks, norms="both", scaled_embedding=True, replaced=caps, **own)
 
 
 family = Family(

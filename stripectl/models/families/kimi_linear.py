@@ -1,7 +1,7 @@
 """Kimi-Linear (Kimi Team 2025, arXiv:2510.26692): a gated delta rule in three of four layers, then latent attention."""
 
 from stripectl.core.linear_attention import LinearHeads
-from stripectl.core.replacement import OMITTED, WORK, Replacement
+from stripectl.core.replacement import WORK, Replacement
 from stripectl.models.decoder_config import decoder, layer_masks, usual_sizes
 from stripectl.models.experts import experts_after_dense_layers
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
@@ -38,8 +38,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
                 (layers - count) * (theirs - matrices(d, own)),
                 WORK,
             ),
-            Replacement("output gates of linear layers", OMITTED, count * lh * (d + ln * lh), WORK),
         ],
+        linear_gate="sigmoid",
         recurrence="kda",
         d_conv=kernel,
         linear_heads=LinearHeads(ln, ln, lh, lh),

@@ -1,10 +1,9 @@
 """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention with gates."""
 
-from stripectl.core.replacement import OMITTED, WORK, Replacement
-from stripectl.models.decoder_config import attention_of, one_embedding
+from stripectl.models.decoder_config import attention_of
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
-NO_FEED_FORWARD = 128  # for a layer without a feed-forward, because a step's model has one, and `tensor` divides it
+UNUSED = 1  # the size of a feed-forward that layers do not have
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -18,22 +17,19 @@ def read(keys: ConfigKeys) -> ModelConfig:
         raise keys.refuse("n_groups", f"a divisor of num_heads {n}")
     own = {"heads": n, "kv_heads": n, "head_dim": state, "v_head_dim": h, "key_heads": groups, "d_conv": kernel}
     masks = ["linear"] * layers
-    more = -layers * 3 * d * NO_FEED_FORWARD
-    found = [
-        Replacement("output gates of linear layers", OMITTED, layers * d * width, WORK),
-        Replacement("no feed-forward", f"a feed-forward of size {NO_FEED_FORWARD}", more, WORK),
-        *one_embedding(keys),
-    ]
     convolved = width + 2 * groups * state
     biases = (2 * width + 2 * groups * state + n + d) * keys.flag("use_bias") + convolved * keys.flag("use_conv_bias")
     return ModelConfig(
         sizes={
-            **{"hidden": d, "layers": layers, "vocabulary": vocabulary, "feed_forward": NO_FEED_FORWARD},
+            **{"hidden": d, "layers": layers, "vocabulary": vocabulary, "feed_forward": UNUSED},
             **own,
+            "tied": keys.flag("tie_word_embeddings"),
+            "linear_gate": "mamba2",
+            "no_feed_forward": True,
             **attention_of(masks, "mamba2"),
         },
         masks=masks,
-        replaced=found,
+        replaced=(),
         vector_parameters=layers * (convolved * kernel + biases + 3 * n + width + d) + d,
     )
 

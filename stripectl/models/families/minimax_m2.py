@@ -16,7 +16,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     return decoder(
         keys,
         feed_forward=experts.active,
-        query_key_norms="all",
+        query_key_norm="all",
         replaced=[*experts.replaced(keys.size("hidden_size")), *ahead],
         vectors=layers * experts.number,  # one router bias per expert
     )
@@ -24,6 +24,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
 
 family = Family(
     read,
-    usual_sizes(200064, 3072, 1536, 62, 48, 8, head_dim=128, num_local_experts=256, num_experts_per_tok=8),
+    usual_sizes(
+        200064, 3072, 1536, 62, 48, 8, head_dim=128, num_local_experts=256, num_experts_per_tok=8, rope_theta=5e6
+    ),
     {"num_local_experts": "num_experts"},
 )

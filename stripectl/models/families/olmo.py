@@ -5,4 +5,4 @@ import functools
 from stripectl.models.decoder_config import decoder, usual_sizes
 from stripectl.models.family import Family
 
-family = Family(functools.partial(decoder, norms=0), usual_sizes(50304, 4096, 11008, 32, 32))
+family = Family(functools.partial(decoder, scales=False), usual_sizes(50304, 4096, 11008, 32, 32))

@@ -5,7 +5,9 @@ from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
-    return decoder(keys, masks=layer_masks(keys, every(keys, 4, "sliding_attention")), query_key_norms="all")
+    return decoder(
+        keys, masks=layer_masks(keys, every(keys, 4, "sliding_attention")), norms="after", query_key_norm="all"
+    )
 
 
-family = Family(read, usual_sizes(50304, 4096, 11008, 32, 32, sliding_window=4096))
+family = Family(read, usual_sizes(50304, 4096, 11008, 32, 32, sliding_window=4096, rope_theta=500000.0))

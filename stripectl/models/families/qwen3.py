@@ -7,6 +7,6 @@ from stripectl.models.families import qwen2
 from stripectl.models.family import Family
 
 family = Family(
-    functools.partial(qwen2.read, query_key_norms="head"),
+    functools.partial(qwen2.read, query_key_norm="head"),
     usual_sizes(151936, 4096, 22016, 32, 32, 32, head_dim=128, **qwen2.QWEN),
 )

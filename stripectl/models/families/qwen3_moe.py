@@ -15,7 +15,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
         keys,
         masks=layer_masks(keys, [kind] * keys.size("num_hidden_layers")),
         feed_forward=experts.active,
-        query_key_norms="head",
+        query_key_norm="head",
         replaced=experts.replaced(keys.size("hidden_size")),
     )
 

@@ -1,7 +1,6 @@
 """Qwen3-Next: a gated delta rule in three of four layers, gated attention in the fourth, experts in all."""
 
 from stripectl.core.linear_attention import LinearHeads
-from stripectl.core.replacement import OMITTED, WORK, Replacement
 from stripectl.models.decoder_config import config_heads, decoder, every, layer_masks, usual_sizes
 from stripectl.models.experts import experts_in_every_layer
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
@@ -9,7 +8,7 @@ from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 def read(keys: ConfigKeys) -> ModelConfig:
     """Gated delta rule in three of four layers (Yang et al. 2024, arXiv:2412.06464); gated attention in the fourth."""
-    d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
+    d = keys.size("hidden_size")
     masks = layer_masks(keys, every(keys, keys.size("full_attention_interval"), "linear_attention"))
     count, sizes = masks.count("linear"), config_heads(keys)
     kh, vh, kn, vn = (
@@ -24,12 +23,10 @@ def read(keys: ConfigKeys) -> ModelConfig:
         keys,
         masks=masks,
         feed_forward=experts.active,
-        query_key_norms="head",
-        replaced=[
-            *experts.replaced(d, gates=d),
-            Replacement("output gates of linear layers", OMITTED, count * d * vn * vh, WORK),
-            Replacement("gates of attention", OMITTED, (layers - count) * d * sizes["heads"] * sizes["head_dim"], WORK),
-        ],
+        query_key_norm="head",
+        attention_gate=True,
+        linear_gate="silu",
+        replaced=experts.replaced(d, gates=d),
         recurrence="gdn",
         d_conv=convolution,
         linear_heads=LinearHeads(vn, kn, kh, vh),
@@ -39,7 +36,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
 
 family = Family(
     read,
-    usual_sizes(151936, 2048, 5632, 48, 16, 2, head_dim=256)
+    usual_sizes(151936, 2048, 5632, 48, 16, 2, head_dim=256, partial_rotary_factor=0.25)
     | {"linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16}
     | {"linear_num_value_heads": 32, "linear_conv_kernel_dim": 4, "decoder_sparse_step": 1}
     | {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "num_experts": 512}

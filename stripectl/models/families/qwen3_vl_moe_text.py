@@ -6,7 +6,7 @@ from stripectl.models.family import Family
 
 family = Family(
     qwen3_moe.read,
-    usual_sizes(151936, 2048, 5632, 24, 16, 16, head_dim=128, tie_word_embeddings=True)
+    usual_sizes(151936, 2048, 5632, 24, 16, 16, head_dim=128, tie_word_embeddings=True, rope_theta=500000.0)
     | {"moe_intermediate_size": 1408, "num_local_experts": 60, "num_experts_per_tok": 4, "decoder_sparse_step": 1},
     qwen3_moe.EXPERTS,
 )

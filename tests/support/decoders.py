@@ -1,0 +1,137 @@
+"""Decoders in float64, written out with whole arrays on one device, without code of the package: what steps of every
+architecture are compared with.
+
+Letters: b sequences, t and s positions, d hidden, n heads, h head_dim, f feed-forward, v vocabulary.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from stripectl.core.architecture import Architecture
+from stripectl.core.model import Model
+from tests.support.training import MODEL
+
+DECODERS = {
+    "norms of heads": replace(MODEL, architecture=Architecture(query_key_norm="head")),
+    "norms over heads": replace(MODEL, architecture=Architecture(query_key_norm="all", norms="after")),
+    "norms before and after": replace(MODEL, architecture=Architecture(norms="both", scaled_embedding=True)),
+    "biases and gelu": replace(
+        MODEL,
+        architecture=Architecture(
+            qkv_bias=True, output_bias=True, feed_forward_bias=True, activation="gelu", gated=False, rotary_dim=4
+        ),
+    ),
+    "scales and caps": replace(
+        MODEL,
+        architecture=Architecture(attention_scale=0.5, rotary_base=300.0, activation="gelu_tanh", logit_cap=2.0),
+    ),
+    "gates of attention": replace(MODEL, architecture=Architecture(attention_gate=True, no_feed_forward=True)),
+    "tied embedding": replace(MODEL, architecture=Architecture(tied=True, scaled_embedding=True)),
+}
+LINEAR_DECODERS = {
+    f"{gate} gate of linear layers": replace(
+        MODEL, attention="linear", kv_heads=4, architecture=Architecture(linear_gate=gate)
+    )
+    for gate in ("silu", "sigmoid", "mamba2")
+}
+
+EPSILON = 1e-5
+ACTIVATIONS = {
+    "silu": lambda x: x / (1 + jnp.exp(-x)),
+    "gelu": lambda x: x / 2 * (1 + jax.scipy.special.erf(x / 2**0.5)),
+    "gelu_tanh": lambda x: x / 2 * (1 + jnp.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3))),
+}
+
+
+def oracle(parameters: Any, rows: np.ndarray, model: Model) -> tuple[float, Any]:
+    """The mean loss of rows of tokens (b, t + 1), in natural order, and its gradients, in float64."""
+    with jax.enable_x64(True):
+        wide = jax.tree.map(lambda x: jnp.asarray(x, "float64"), parameters)
+        loss, gradients = jax.value_and_grad(mean_loss)(wide, rows, model)
+        return float(loss), jax.tree.map(np.asarray, gradients)
+
+
+def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
+    x = parameters["embedding"][rows[:, :-1]] * (model.hidden**0.5 if model.architecture.scaled_embedding else 1)
+    ((_, stack),) = parameters["layers"].items()
+    for at in range(model.layers):
+        x = layer(x, {name: every[at] for name, every in stack.items()}, model)
+    head = parameters["embedding"].T if model.architecture.tied else parameters["head"]
+    logits = normed(x, parameters["norm"]) @ head
+    if cap := model.architecture.logit_cap:
+        logits = cap * jnp.tanh(logits / cap)
+    likely = jax.nn.log_softmax(logits)
+    return -jnp.mean(jnp.take_along_axis(likely, rows[:, 1:, None], -1))
+
+
+def layer(x: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+    before, after = (model.architecture.norms in (name, "both") for name in ("before", "after"))
+    branches = {"attention": attention} | ({} if model.architecture.no_feed_forward else {"feed_forward": feed_forward})
+    for name, branch in branches.items():
+        result = branch(normed(x, own[f"{name}_norm"]) if before else x, own, model)
+        x = x + (normed(result, own[f"{name}_end_norm"]) if after else result)
+    return x
+
+
+def feed_forward(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+    act, up = ACTIVATIONS[model.architecture.activation], y @ own["up"] + own.get("up_bias", 0)
+    wide = act(y @ own["gate"] + own.get("gate_bias", 0)) * up if model.architecture.gated else act(up)
+    return wide @ own["down"] + own.get("down_bias", 0)
+
+
+def attention(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+    q, k, v = (jnp.einsum("btd,dnh->btnh", y, own[name]) for name in ("query", "key", "value"))
+    if model.architecture.qkv_bias:
+        biased = zip((q, k, v), ("query", "key", "value"), strict=True)
+        q, k, v = (x + own[f"{name}_bias"].reshape(x.shape[2:]) for x, name in biased)
+    norm = model.architecture.query_key_norm
+    if norm == "head":
+        q, k = normed(q, own["query_norm"]), normed(k, own["key_norm"])
+    if norm == "all":
+        q, k = (
+            normed(x.reshape(*x.shape[:2], -1), own[f"{name}_norm"]).reshape(x.shape)
+            for name, x in (("query", q), ("key", k))
+        )
+    q, k = rotated(q, model), rotated(k, model)
+    group = model.heads // model.kv_heads
+    scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2))
+    scores *= model.architecture.attention_scale or model.head_dim**-0.5
+    seen = np.tri(y.shape[1], dtype=bool)
+    if model.attention == "linear":
+        weights = jnp.where(seen, scores * model.head_dim**0.5, 0)
+    else:
+        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf))
+    out = gated(jnp.einsum("bnts,bsnh->btnh", weights, jnp.repeat(v, group, 2)), y, v, own, model)
+    return jnp.einsum("btnh,nhd->btd", out, own["output"]) + own.get("output_bias", 0)
+
+
+def gated(out: jax.Array, y: jax.Array, v: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+    if model.architecture.linear_gate == "sigmoid":
+        logits = jnp.einsum("btk,knh->btnh", y @ own["output_gate_down"], own["output_gate_up"])
+    elif "output_gate" in own:
+        logits = jnp.einsum("btd,dnh->btnh", y, own["output_gate"])
+    else:
+        return out
+    sigmoid = 1 / (1 + jnp.exp(-logits))
+    if model.architecture.attention_gate:
+        return out * sigmoid
+    if model.architecture.linear_gate == "mamba2":
+        wide = (out + v * own["skip"][:, None]) * logits * sigmoid
+        return normed(wide.reshape(*y.shape[:2], -1), own["output_norm"]).reshape(out.shape)
+    silu = model.architecture.linear_gate == "silu"
+    return normed(out, own["output_norm"]) * (logits * sigmoid if silu else sigmoid)
+
+
+def normed(x: jax.Array, scale: jax.Array) -> jax.Array:
+    return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * scale
+
+
+def rotated(x: jax.Array, model: Model) -> jax.Array:
+    half = (model.architecture.rotary_dim or model.head_dim) // 2
+    angle = np.arange(x.shape[1])[:, None, None] * model.architecture.rotary_base ** (-np.arange(half) / half)
+    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    return jnp.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle), rest], -1)
