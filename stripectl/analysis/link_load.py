@@ -12,9 +12,10 @@ from stripectl.core.workload import STEP
 from stripectl.costs.cost_model import COUNTING
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus
 from stripectl.results.measurement import Measurement
+from stripectl.simulate.compiled_step import transfer_of
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_program import run_step
-from stripectl.simulate.training_step import sent_in_step, transfer_of
+from stripectl.simulate.training_step import sent_in_step
 from stripectl.simulate.transfers import StepTransfer
 
 Traffic = Mapping[tuple[str, str], float]  # bytes by (axis, opcode)

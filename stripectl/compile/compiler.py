@@ -45,11 +45,12 @@ from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.fit import TRY_SMALLER, check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.results.records import read_record, record_json
+from stripectl.simulate.compiled_step import compiled_step
 from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.step_state import uncomputed_bytes
-from stripectl.simulate.training_step import PREDICTED, attention_cost_source, compiled_step
+from stripectl.simulate.training_step import PREDICTED, attention_cost_source
 from stripectl.util import disk_cache
 from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason

@@ -22,8 +22,8 @@ from stripectl.hlo.rewrites import rewrites
 from stripectl.hlo.schedule import copies, cycles, scheduled_collectives
 from stripectl.results.compiled_program import CompiledProgram, KernelBundles
 from stripectl.results.records import record_json
+from stripectl.simulate.layer_attention import recomputes_attention
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_program import recomputes_attention
 from stripectl.training.program import program_of
 from stripectl.util.json import JsonObject
 from stripectl.util.plug_in_errors import place_in_plug_in, show_traceback

@@ -7,9 +7,9 @@ from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING
+from stripectl.simulate.layer_attention import layer_attention
 from stripectl.simulate.simulation import simulate, simulate_times
 from stripectl.simulate.step_program import run_step
-from stripectl.simulate.training_step import layer_attention
 
 
 def predicted_peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:

@@ -1,18 +1,9 @@
-"""`ops` on a clock: the arithmetic of layers with arrays that have only a shape, with what the backward pass repeats.
+"""`ops` on a clock: the arithmetic of layers with arrays that have only a shape, recorded on a tape (`step_tape`)."""
 
-A program runs in one of three ways. *Without a tape* its operations run at once, and nothing else happens: the forward
-pass of a layer whose values are not kept. *Recorded*, they run at once, and all values are kept. *Replayed*, in the
-backward pass of a layer, each operation whose result `remat` did not keep waits until another operation needs it, so
-that nothing is computed again without need, as in `jax.checkpoint`. The backward pass then runs the recorded operations
-in reverse order: each one first makes the values that its gradients need.
-"""
-
-import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,124 +13,36 @@ from stripectl.core.parameters import USED, Parameter, parameter_gather
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.scheme import schemes
-from stripectl.core.scopes import ATTENTION, HEAD
+from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES
+from stripectl.simulate.layer_attention import AttentionTimes
 from stripectl.simulate.memory_habits import HABITS, MemoryHabits
-from stripectl.simulate.part_ledger import Held, PartLedger
-from stripectl.simulate.step_clock import AttentionTime, Seconds, StepClock
+from stripectl.simulate.step_clock import Seconds, StepClock
+from stripectl.simulate.step_tape import FLOAT32, GATHER, GATHERED, GRADIENTS, MATRIX, MOVE, OTHER, SUM, Recorder, Value
 from stripectl.simulate.transfers import share_sent
 
-FLOAT32 = DTYPE_BYTES["float32"]
 ROWS = 1  # dimension of hidden states (b, t, d)
 TOKENS_OF_HEADS = 2  # dimension of (b, n, t, h)
-# Kinds of operations, as `training.sharding.POLICIES` tells them apart.
-MOVE, MATRIX, SUM, OTHER = "move", "matrix", "sum", "other"
-GATHER = "gather"  # of a parameter: never kept
-# Parts of memory.
-ACTIVATIONS, GATHERED, GRADIENTS, LOGITS = "activations", "gathered parameters", "gradients", "logits"
-KEEPS = {"full": (), "attention": (), "dots": (MATRIX, SUM), "none": (MATRIX, SUM, OTHER)}
 
 
-class Slot(NamedTuple):
-    """The gradient of a value: the value's name, the gradient's bytes, and the part of memory."""
-
-    name: int
-    nbytes: float
-    part: str
-
-
-@dataclass(eq=False)
-class Value:
-    """An array of one device: its shape, bytes per element, when it is there, and how it is made if it is not yet; its
-    memory is None before, and where another array's memory has it."""
-
-    shape: tuple[float, ...]
-    itemsize: int
-    part: str = ACTIVATIONS
-    ready: Seconds = 0.0
-    make: Callable[["Value"], None] | None = None
-    memory: Held | None = None
-    name: int = field(default_factory=itertools.count().__next__)
-
-    @property
-    def nbytes(self) -> float:
-        return math.prod(self.shape) * self.itemsize
-
-    @property
-    def slot(self) -> Slot:
-        if self.part == GATHERED:
-            return Slot(self.name, math.prod(self.shape) * FLOAT32, GRADIENTS)
-        return Slot(self.name, self.nbytes, self.part)
-
-
-class Operation(NamedTuple):
-    """A recorded operation: its part of the step, its result, the inputs that have gradients, the values that these
-    need, and their computation. `in_place` gradients take the memory of the result's gradient."""
-
-    section: str
-    out: Slot
-    inputs: Sequence[Slot]
-    needs: Sequence[Value]
-    backward: Callable[[], Any] | None
-    in_place: bool
-
-
-class Tape(NamedTuple):
-    """The recorded operations of a program, and the parameters whose gathers a replayed program has not begun."""
-
-    operations: list[Operation]
-    gathers: list[Value]
-
-
-class AttentionMemory(NamedTuple):
-    """Bytes of a layer's attention on a device: at its peak, of one plan or by plan; from its forward to its backward
-    pass where everything is kept; and what its own backward pass needs besides queries, keys, values and output."""
-
-    peak_bytes: Any = 0
-    held_bytes: int = 0
-    residual_bytes: float = 0
-
-
-class AttentionTimes(NamedTuple):
-    """The times of a layer's attention: forward; forward again in the backward pass; the transfers alone that the
-    backward pass repeats; and backward. `again` and `moves` are None where nothing is repeated."""
-
-    forward: AttentionTime
-    again: AttentionTime | None
-    moves: AttentionTime | None
-    backward: AttentionTime
-    memory: AttentionMemory = AttentionMemory()
-
-    @property
-    def all(self) -> list[AttentionTime]:
-        return [each for each in self[:4] if each]
-
-
-@dataclass
-class SimulatedOps:
+class SimulatedOps(Recorder):
     """The arithmetic of a plan's layers in a dtype, on a clock; `gradient_bytes` per element of a gradient are sent."""
 
-    plan: Plan
-    dtype: str
-    clock: StepClock
-    gradient_bytes: int = FLOAT32
-    habits: MemoryHabits = HABITS["tpu"]
-    tape: Tape | None = None
-    keeps: Sequence[str] | None = None  # kinds whose values were kept, in a program that is replayed
-    gradients: dict[int, Held | None] = field(default_factory=dict[int, Held | None])  # by name of the value
-
-    @property
-    def itemsize(self) -> int:
-        return DTYPE_BYTES[self.dtype]
+    def __init__(
+        self,
+        plan: Plan,
+        dtype: str,
+        clock: StepClock,
+        habits: MemoryHabits = HABITS["tpu"],
+        gradient_bytes: int = FLOAT32,
+    ) -> None:
+        super().__init__(clock, DTYPE_BYTES[dtype], habits)
+        self.plan, self.gradient_bytes = plan, gradient_bytes
 
     @property
     def gathered_bytes(self) -> int:
         """Bytes in memory per element of a gathered parameter."""
         return FLOAT32 if self.habits.widens else self.itemsize
-
-    @property
-    def ledger(self) -> PartLedger:
-        return self.clock.ledger
 
     @property
     def devices(self) -> int:
@@ -150,122 +53,6 @@ class SimulatedOps:
     def shards_rows(self) -> bool:
         """Whether they divide the rows of hidden states too."""
         return bool(schemes[self.plan.scheme].row_axes) and self.devices > 1
-
-    @contextmanager
-    def section(self, name: str) -> Iterator[None]:
-        before, self.clock.section = self.clock.section, name
-        yield
-        self.clock.section = before
-
-    def value(self, shape: tuple[float, ...], itemsize: int | None = None, part: str | None = None) -> Value:
-        """A value that is not made yet."""
-        if part is None:
-            own = self.clock.section
-            part = own if own == ATTENTION else LOGITS if own == HEAD and itemsize == FLOAT32 else ACTIVATIONS
-        return Value(shape, itemsize or self.itemsize, part)
-
-    def input(self, shape: tuple[float, ...]) -> Value:
-        """Hidden states that are there."""
-        out = self.value(shape)
-        out.memory = self.ledger.hold(out.part, out.nbytes)
-        return out
-
-    def record(self, program: Callable[[], Value], keeps: Sequence[str] | None = None) -> Tape:
-        """The operations of a program that runs now, or is replayed where only values of some kinds were kept."""
-        before, self.tape, self.keeps = (self.tape, self.keeps), Tape([], []), keeps
-        program()
-        found = self.tape
-        self.tape, self.keeps = before
-        return found
-
-    def run(self, program: Callable[[], Any]) -> Any:
-        """A program of which nothing is kept."""
-        before, self.tape, self.keeps = (self.tape, self.keeps), None, None
-        found = program()
-        self.tape, self.keeps = before
-        return found
-
-    def transpose(self, tape: Tape) -> None:
-        """The backward pass of recorded operations, which it takes from the tape. Where parameters travel while
-        matrices run, all their gathers are under way before the first operation needs one, and gradients are in memory
-        until the program ends."""
-        if self.habits.travels:
-            self.make(*tape.gathers, waits=False)
-        tape.gathers.clear()
-        self.add_gradient(tape.operations[-1].out)  # of the program's result
-        scattered = list[Held | None]()
-        while tape.operations:
-            each = tape.operations.pop()
-            own = self.gradients.pop(each.out.name, None)
-            with self.section(each.section):
-                self.make(*each.needs)
-                if each.backward:
-                    each.backward()
-                if each.in_place:
-                    own = None
-                if each.out.part == GRADIENTS and self.habits.travels:
-                    scattered.append(own)
-                for slot in each.inputs:
-                    self.add_gradient(slot)
-            del own, each
-
-    def add_gradient(self, slot: Slot) -> None:
-        """Add to the gradient of a value, which takes memory from its first part on."""
-        if slot.name not in self.gradients:
-            self.gradients[slot.name] = self.ledger.hold(slot.part, slot.nbytes) if slot.nbytes else None
-
-    def make(self, *values: Value, waits: bool = True) -> None:
-        """Compute values that do not exist yet, and wait until all are there."""
-        for each in values:
-            if make := each.make:
-                each.make = None
-                make(each)
-            if waits:
-                self.clock.wait(each.ready)
-
-    def operation(
-        self,
-        shape: tuple[float, ...],
-        inputs: Sequence[Value],
-        forward: Callable[[], Seconds | None] | None = None,
-        backward: Callable[[], Any] | None = None,
-        *,
-        needs: Sequence[Value] = (),
-        kind: str = OTHER,
-        kept: bool | None = None,
-        itemsize: int | None = None,
-        nbytes: float | None = None,
-        part: str | None = None,
-        view: bool = False,
-        in_place: bool = False,
-        needs_result: bool = False,
-    ) -> Value:
-        """The result of an operation. `forward` returns when the result is there if that is later than now. The result
-        is kept if values of its `kind` are, unless `kept` says so. It takes `nbytes` of memory where that is more than
-        the array; a `view` takes none."""
-        out, section = self.value(shape, itemsize, part), self.clock.section
-        size = out.nbytes if nbytes is None else nbytes
-        if self.tape is not None:
-            own = [each.slot for each in inputs]
-            needs = [*needs, out] if needs_result else needs
-            self.tape.operations.append(Operation(section, out.slot, own, needs, backward, in_place or view))
-
-        def make(out: Value) -> None:  # without a reference to it, so that it leaves memory with its last user
-            self.make(*inputs)
-            out.memory = inputs[0].memory if view and inputs else self.ledger.hold(out.part, size) if size else None
-            with self.section(section):
-                ready = forward and forward()
-                out.ready = 0.0 if ready is None else ready
-
-        if self.keeps is None:
-            make(out)
-        elif kind in self.keeps if kept is None else kept:
-            out.memory = self.ledger.hold(ACTIVATIONS, size)
-        else:
-            out.make = make
-            if kind == GATHER and self.tape:
-                self.tape.gathers.append(out)
-        return out
 
     def to_tensor_parallel(self, x: Value) -> Value:
         if self.devices == 1:

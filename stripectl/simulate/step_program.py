@@ -9,15 +9,16 @@ is not included.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 from stripectl.core.layer_groups import LayerGroup, layer_groups, segments
 from stripectl.core.layout_switch import switch_transfers, switches
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
 from stripectl.core.parameters import Parameter, parameter_gather, wide_axes
-from stripectl.core.plan import Plan, schemes
+from stripectl.core.plan import Plan
 from stripectl.core.scopes import FEED_FORWARD, HEAD, OPTIMIZER, PROJECTIONS
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
@@ -26,23 +27,12 @@ from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import decoder_layer, layer_parameters
 from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, head_weights, loss
+from stripectl.simulate.layer_attention import NO_TIME, AttentionTimes
 from stripectl.simulate.memory_habits import HABITS
-from stripectl.simulate.step_clock import AttentionTime, StepClock
-from stripectl.simulate.step_ops import (
-    ACTIVATIONS,
-    FLOAT32,
-    GATHERED,
-    GRADIENTS,
-    KEEPS,
-    LOGITS,
-    AttentionTimes,
-    HaloComm,
-    SimulatedOps,
-    SimulatedWeights,
-    Tape,
-    Value,
-)
+from stripectl.simulate.step_clock import StepClock
+from stripectl.simulate.step_ops import HaloComm, SimulatedOps, SimulatedWeights
 from stripectl.simulate.step_state import STATE_BYTES, step_state
+from stripectl.simulate.step_tape import ACTIVATIONS, FLOAT32, GATHERED, GRADIENTS, KEEPS, LOGITS, Tape, Value
 from stripectl.simulate.transfers import share_sent
 
 ADAMW_TOUCHES = (
@@ -50,19 +40,6 @@ ADAMW_TOUCHES = (
 )
 PARTS = PROJECTIONS, FEED_FORWARD, HEAD  # with products of matrices
 LEFT_OUT = "of a step: traffic of norms, rotations and residuals"
-NO_TIME = AttentionTimes(AttentionTime(0.0), None, None, AttentionTime(0.0))
-
-
-def recomputes_attention(plan: Plan) -> bool:
-    """Whether the backward pass runs attention forward again."""
-    transposed = schemes[plan.scheme].backward is None
-    return plan.remat == "full" or (transposed and plan.remat != "none")
-
-
-def repeats_moves(plan: Plan) -> bool:
-    """Whether the backward pass repeats a scheme's enter and leave, and the transfers of kept values, but not its
-    attention: the arrays before and after them are not kept, unless a policy keeps everything."""
-    return not recomputes_attention(plan) and plan.remat != "none"
 
 
 def hides_parameters(machine: CostModel) -> bool:
@@ -92,69 +69,105 @@ def run_step(
 ) -> StepClock:
     """The clock after a step, in which the attention of each kind of layer takes the given times, or none. Matrices run
     at `rate`, the optimizer at the memory's rate; `faster` says how many times as fast the parts `compute` and `memory`
-    of the machine are. `gradient_bytes` per element of a gradient are sent."""
+    of the machine are. `gradient_bytes` per element of a gradient are sent; `kind` is the kind of the devices."""
     speeds = {"compute": 1.0, "memory": 1.0, **(faster or {})}
     clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine))
-    ops = SimulatedOps(plan, workload.dtype, clock, gradient_bytes, HABITS[kind])
-    sizes, tensor, ledger = workload.sizes, plan.product(HEAD_AXES), clock.ledger
-    gathered = partial(SimulatedWeights, ops=ops)
-    requests = workload.batch / plan.product(BATCH_AXES)
-    rows = workload.seq_len // plan.product(SEQUENCE_AXES)
-    tokens = Value((requests, rows), 4)
-    stream = requests, rows / (tensor if ops.shards_rows else 1), sizes.hidden
-    layers_state, ends_state = step_state(workload, plan)
-    for state in (layers_state, ends_state):
-        ledger.take("parameters", state.parameters)
-        ledger.take("optimizer", state.moments)
-    ledger.take(GATHERED, layers_state.narrow * ops.habits.narrows_all)
-
-    def layer(group: LayerGroup, times: AttentionTimes) -> Value:
-        return decoder_layer(ops.input(stream), gathered, layer_of(group, ops, times), ops, HaloComm(ops))
-
-    kinds = layer_groups(workload, plan)
-    layers = [
-        (group, partial(layer, group, times))
-        for group, times in zip(kinds, attention or [NO_TIME] * len(kinds), strict=True)
-    ]
-    first = ops.record(lambda: embedding(tokens, gathered(embedding_parameters(sizes)), sizes, ops))
-    kept = list[tuple[Tape, float]]()
-    for group, program in layers:
-        with clock.repeated(group.layers):
-            ops.run(program)
-        before = ledger.total
-        tape = ops.record(program, KEEPS[group.plan.remat])
-        others = (group.layers - 1) * (ledger.total - before)
-        ledger.take(ACTIVATIONS, others)
-        kept.append((tape, others))
-    last = gathered(head_weights(sizes), used=embedding_parameters(sizes).keys())
-    ops.transpose(ops.record(lambda: loss(ops.input(stream), tokens, last, sizes, ops)))
-    ops.gradients.clear()
-    # XLA sums the gradient of the head over devices after the layers, so the head and its gradient stay.
-    head = sizes.head_parameters / tensor
-    ledger.take(GATHERED, head * ops.gathered_bytes)
-    ledger.take(GRADIENTS, head * STATE_BYTES * (1 + ops.habits.copies_sums))
-    ledger.take(GRADIENTS, layers_state.gradients)
-    for (group, _), (tape, more) in zip(layers, kept, strict=True):
-        in_flight = group.workload.sizes.layer_parameters / tensor * STATE_BYTES * ops.habits.travels
-        late = ledger.hold(GRADIENTS, in_flight)
-        with clock.repeated(group.layers):
-            ops.transpose(tape)
-        ops.gradients.clear()
-        del late
-        ledger.give_back(ACTIVATIONS, more)
-    # Where the loss is computed in chunks, XLA computes its value after the gradients.
-    chunk = plan.chunk_rows(int(rows))
-    logits = requests * chunk * sizes.vocabulary / tensor * FLOAT32 if chunk < rows else 0.0
-    at_end = ledger.hold(LOGITS, logits)
-    ops.transpose(first)
-    del at_end
+    passes = StepPasses(workload, plan, SimulatedOps(plan, workload.dtype, clock, HABITS[kind], gradient_bytes))
+    passes.run(attention)
     clock.finish_transfers()
-    _between(workload, plan, clock, math.prod(stream) * ops.itemsize)
-    with ops.section(OPTIMIZER):
+    _between(workload, plan, clock, passes.stream_bytes)
+    with passes.ops.section(OPTIMIZER):
         if memory_bytes_per_s:
             clock.compute(optimizer_bytes(workload, plan) / memory_bytes_per_s / speeds["memory"])
         _after_update(workload, plan, clock)
     return clock
+
+
+@dataclass
+class StepPasses:
+    """The forward and the backward pass of a step, on `ops`."""
+
+    workload: Workload
+    plan: Plan
+    ops: SimulatedOps
+
+    @cached_property
+    def rows(self) -> int:
+        """The tokens of a device's part of a sequence."""
+        return self.workload.seq_len // self.plan.product(SEQUENCE_AXES)
+
+    @cached_property
+    def tokens(self) -> Value:
+        return Value((self.workload.batch / self.plan.product(BATCH_AXES), self.rows), FLOAT32)
+
+    @cached_property
+    def stream(self) -> tuple[float, ...]:
+        """The shape of hidden states between layers."""
+        requests, rows = self.tokens.shape
+        parts = self.ops.devices if self.ops.shards_rows else 1
+        return requests, rows / parts, self.workload.sizes.hidden
+
+    @property
+    def stream_bytes(self) -> float:
+        return math.prod(self.stream) * self.ops.itemsize
+
+    def gathered(self, table: Mapping[str, Parameter], used: Collection[str] = ()) -> SimulatedWeights:
+        return SimulatedWeights(table, self.ops, used)
+
+    def run(self, attention: Sequence[AttentionTimes]) -> None:
+        """Both passes; attention takes the given times in a layer of each kind, or none."""
+        ops, ledger, sizes = self.ops, self.ops.ledger, self.workload.sizes
+        groups = layer_groups(self.workload, self.plan)
+        layers, ends = step_state(self.workload, self.plan)
+        for state in (layers, ends):
+            ledger.take("parameters", state.parameters)
+            ledger.take("optimizer", state.moments)
+        ledger.take(GATHERED, layers.narrow * ops.habits.narrows_all)
+        table = self.gathered(embedding_parameters(sizes))
+        first = ops.record(lambda: embedding(self.tokens, table, sizes, ops))
+        kept = [self.forward(*each) for each in zip(groups, attention or [NO_TIME] * len(groups), strict=True)]
+        last = self.gathered(head_weights(sizes), used=embedding_parameters(sizes).keys())
+        ops.transpose(ops.record(lambda: loss(ops.input(self.stream), self.tokens, last, sizes, ops)))
+        ops.gradients.clear()
+        # XLA sums the gradient of the head over devices after the layers, so the head and its gradient stay.
+        head = sizes.head_parameters / ops.devices
+        ledger.take(GATHERED, head * ops.gathered_bytes)
+        ledger.take(GRADIENTS, head * STATE_BYTES * (1 + ops.habits.copies_sums))
+        ledger.take(GRADIENTS, layers.gradients)
+        for group, (tape, others) in zip(groups, kept, strict=True):
+            self.backward(group, tape, others)
+        # Where the loss is computed in chunks, XLA computes its value after the gradients.
+        chunk = self.plan.chunk_rows(self.rows)
+        logits = self.tokens.shape[0] * chunk * sizes.vocabulary / ops.devices * FLOAT32 if chunk < self.rows else 0.0
+        at_end = ledger.hold(LOGITS, logits)
+        ops.transpose(first)
+        del at_end
+
+    def forward(self, group: LayerGroup, times: AttentionTimes) -> tuple[Tape, float]:
+        """The forward pass of a group's layers: the tape of one of them, and the bytes that all others keep."""
+        ops, ledger = self.ops, self.ops.ledger
+
+        def layer() -> Value:
+            return decoder_layer(ops.input(self.stream), self.gathered, layer_of(group, ops, times), ops, HaloComm(ops))
+
+        with ops.clock.repeated(group.layers):
+            ops.run(layer)
+        before = ledger.total
+        tape = ops.record(layer, KEEPS[group.plan.remat])
+        others = (group.layers - 1) * (ledger.total - before)
+        ledger.take(ACTIVATIONS, others)
+        return tape, others
+
+    def backward(self, group: LayerGroup, tape: Tape, others: float) -> None:
+        """The backward pass of a group's layers, from the tape of one of them and the bytes that all others keep."""
+        ops = self.ops
+        gradients = group.workload.sizes.layer_parameters / ops.devices * STATE_BYTES
+        of_the_layer_before = ops.ledger.hold(GRADIENTS, gradients * ops.habits.travels)
+        with ops.clock.repeated(group.layers):
+            ops.transpose(tape)
+        ops.gradients.clear()
+        del of_the_layer_before
+        ops.ledger.give_back(ACTIVATIONS, others)
 
 
 def layer_of(group: LayerGroup, ops: SimulatedOps, times: AttentionTimes) -> AttentionLayer:

@@ -16,32 +16,33 @@ import numpy as np
 
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import LayerGroup, layer_groups
-from stripectl.core.mesh import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
-from stripectl.core.plan import STATES, Plan
-from stripectl.core.scheme import schemes
-from stripectl.core.scopes import ATTENTION, OPTIMIZER, SECTIONS
-from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.plan import Plan
+from stripectl.core.scopes import OPTIMIZER, SECTIONS
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.costs.matrices import matrix_rate
 from stripectl.hardware.profile import Hardware
-from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.measurement import Measurement
+from stripectl.simulate.layer_attention import (
+    AttentionTimes,
+    attention_times,
+    explained_attention,
+    layer_attention,
+    recomputes_attention,
+    repeats_moves,
+)
 from stripectl.simulate.sensitivity import bottleneck_shares, scaling
-from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
-from stripectl.simulate.step_clock import AttentionTime, Seconds, StepClock
-from stripectl.simulate.step_ops import AttentionMemory, AttentionTimes
+from stripectl.simulate.simulation import GroupTimes
+from stripectl.simulate.step_clock import Seconds, StepClock
 from stripectl.simulate.step_program import (
     LEFT_OUT,
     PARTS,
-    recomputes_attention,
-    repeats_moves,
     run_step,
 )
 from stripectl.simulate.step_state import STATE_BYTES
-from stripectl.simulate.transfers import StepTransfer, seconds_sent
+from stripectl.simulate.transfers import StepTransfer
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
 COMMUNICATION = "communication"  # the exposed part
@@ -108,31 +109,6 @@ def sent_in_step(
     yield from beside
 
 
-def attention_times(layers: Sequence[LayerGroup], machines: Sequence[CostModel]) -> list[GroupTimes]:
-    """The times of attention in a layer of each kind, forward and backward."""
-    pairs = zip(layers, machines, strict=True)
-    return [
-        simulate_times(own.one_layer("forward-backward"), [each], [machine], layer=True)
-        for (_, own, each), machine in pairs
-    ]
-
-
-def compiled_step(
-    case: Measurement, hardware: Hardware, machines: Sequence[CostModel], program: CompiledProgram
-) -> Measurement:
-    """The case, with the sources of its machines and the time of its step from the compiler's facts about its program;
-    matrices without an estimate take the times of
-    their shapes."""
-    plan, workload = case.plan, case.workload
-    clock = hardware.figure("clock_hz")
-    estimated = {name: cycles / clock for name, cycles in (program.beside or {}).items()} if clock else {}
-    beside = estimated or SimulatedStep(workload, plan, hardware, machines, case.flags).outside_attention()
-    parts = CompiledStep(workload, plan, machines, beside, sent_beside(program.collectives, plan))
-    return with_step_time(
-        case if estimated else with_step_sources(case, beside, hardware), parts, hardware.kind, PREDICTED
-    )
-
-
 def with_step_sources(case: Measurement, beside: Mapping[str, float], hardware: Hardware) -> Measurement:
     """The case, with the source of the times of matrices, and notes in its calibration of the parts that its time does
     not include and of matrices whose times other machines tell."""
@@ -144,21 +120,6 @@ def with_step_sources(case: Measurement, beside: Mapping[str, float], hardware: 
         unknown += [f"of a step: rates of matrices on this machine ({rate.source} hold)"] * (not rate.own)
     left_out = "; ".join(filter(None, [known.left_out, LEFT_OUT, *unknown]))
     return replace(case, cost_source=replace(known, left_out=left_out))
-
-
-def sent_beside(collectives: Sequence[ScheduledCollective], plan: Plan) -> list[tuple[StepTransfer, bool]]:
-    """The collectives outside attention, and whether the schedule computes during them."""
-    found = []
-    for each in collectives:
-        if each.section != ATTENTION:
-            found.append((transfer_of(each, plan), each.asynchronous and each.beside_work))
-    return found
-
-
-def transfer_of(collective: ScheduledCollective, plan: Plan) -> StepTransfer:
-    """A collective as the compiler describes it; along all axes of the plan where it names none."""
-    axes = tuple(axis for axis in (collective.axis or "").split("+") if axis in AXES) or tuple(plan.axes)
-    return StepTransfer(collective.opcode, axes, collective.sent_bytes, collective.times)
 
 
 class StepModel(Protocol):
@@ -236,11 +197,6 @@ class SimulatedStep:
         return replace(self, workload=other, machines=machines).seconds()
 
 
-def of_one_plan(time: AttentionTime) -> AttentionTime:
-    """The times of a group of one plan, as numbers."""
-    return time._replace(seconds=float(np.ravel(time.seconds)[0]), exposed_s=float(np.ravel(time.exposed_s)[0]))
-
-
 def step_time(clock: StepClock, at: int = 0) -> StepTime:
     """The parts of a step on a clock, of the plan number `at` that it times."""
 
@@ -257,101 +213,6 @@ def ordered_parts(known: Mapping[str, float], exposed_s: float, hidden_s: float)
     """The seconds of a step's parts in their order, with exposed and hidden communication."""
     ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
     return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
-
-
-def layer_attention(layer: LayerGroup, times: GroupTimes) -> AttentionTimes:
-    """The times and the memory of a layer's attention, as if it never waited for transfers."""
-    plan, forward_s, seconds, moves_s = layer.plan, times.forward_s, times.seconds, times.moves_s
-    forward = AttentionTime(forward_s, along=times.forward_along)
-    moves = AttentionTime(moves_s, moves_s, along=times.moves_along) if repeats_moves(plan) else None
-    backward = AttentionTime(seconds - forward_s, along=times.along - times.forward_along)
-    memory = AttentionMemory(times.peak_bytes, times.held_bytes, attention_residual(layer))
-    return AttentionTimes(forward, forward if recomputes_attention(plan) else None, moves, backward, memory)
-
-
-def attention_residual(layer: LayerGroup) -> float:
-    """Bytes that the backward pass of a layer's scheme needs besides queries, keys, values and output: the logarithms
-    of the sums of exponentials, or the states before each run of tokens of a linear layer."""
-    _, workload, plan = layer
-    if schemes[plan.scheme].backward is None:
-        return 0.0
-    requests = workload.batch / plan.product(BATCH_AXES)
-    if workload.attention != "linear":
-        rows = workload.seq_len // plan.product(SEQUENCE_AXES)
-        return requests * rows * workload.heads / plan.product(HEAD_AXES) * STATE_BYTES
-    runs = requests * sequence_sharding(workload, plan).runs
-    heads = workload.kv_heads / plan.product(HEAD_AXES) / plan.size("ulysses")
-    return (plan.states == STATES[0]) * runs * heads * workload.head_dim * workload.value_dim * STATE_BYTES
-
-
-def explained_attention(layer: LayerGroup, machine: CostModel) -> AttentionTimes:
-    """The times of a layer's attention, and of its exposed and hidden transfers: of both passes in the second."""
-    _, own, plan = layer
-    forward, again, moves, backward, memory = layer_attention(layer, *attention_times([layer], [machine]))
-
-    def with_overlap(time: AttentionTime, passes: str) -> AttentionTime:
-        known = simulate(own.one_layer(passes), plan, machine, layer=True).overlap or Overlap(0.0, 0.0)
-        return time._replace(exposed_s=known.exposed_s, hidden_s=known.hidden_s)
-
-    return AttentionTimes(
-        of_one_plan(forward),
-        again and with_overlap(of_one_plan(again), "forward"),
-        moves and of_one_plan(moves),
-        with_overlap(of_one_plan(backward), "forward-backward"),
-        memory,
-    )
-
-
-@dataclass(frozen=True)
-class CompiledStep:
-    """A step whose parts outside attention take the compiler's cycles: attention on a machine for each kind of layer,
-    other parts with their seconds, and collectives, some of them hidden."""
-
-    workload: Workload
-    plan: Plan
-    machines: Sequence[CostModel]
-    beside: Mapping[str, float]
-    sent: Sequence[tuple[StepTransfer, bool]]
-
-    @cached_property
-    def layers(self) -> list[LayerGroup]:
-        return layer_groups(self.workload, self.plan)
-
-    def timed(self) -> StepTime:
-        """The times of its parts."""
-        inside = [
-            (layer.layers, each)
-            for layer, machine in zip(self.layers, self.machines, strict=True)
-            for each in explained_attention(layer, machine).all
-        ]
-        exposed_s = math.fsum(count * each.exposed_s for count, each in inside)
-        hidden_s = math.fsum(count * each.hidden_s for count, each in inside)
-        attention_s = math.fsum(count * each.seconds for count, each in inside) - exposed_s
-        for each, hides in self.sent:
-            seconds = seconds_sent(each, self.plan, self.machines[0])
-            hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
-        return ordered_parts({ATTENTION: attention_s, **self.beside}, exposed_s, hidden_s)
-
-    def seconds(self) -> float:
-        """The seconds of `timed`, without its parts."""
-        return self.timed().seconds
-
-    def with_part_sped_up(self, part: str) -> float:
-        """Seconds if a part of the machine were twice as fast; memory includes the optimizer, compute the matrices."""
-        of = {OPTIMIZER: "memory"}
-        beside = {name: each / (2 if of.get(name, "compute") == part else 1) for name, each in self.beside.items()}
-        return replace(self, machines=[each.with_part_sped_up(part) for each in self.machines], beside=beside).seconds()
-
-    def scaled_to_length(self, other: Workload) -> float:
-        """Seconds at another length: everything grows with it, except the optimizer and communication of parameters."""
-        times = other.seq_len / self.workload.seq_len
-        grows = [
-            (each._replace(nbytes=each.nbytes * (times if set(each.axes) & set(HEAD_AXES) else 1)), hides)
-            for each, hides in self.sent
-        ]
-        beside = {name: each * (1 if name == OPTIMIZER else times) for name, each in self.beside.items()}
-        machines = [each.scaled_to_length(times) for each in self.machines]
-        return replace(self, workload=other, machines=machines, beside=beside, sent=grows).seconds()
 
 
 def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) -> Measurement:

@@ -32,12 +32,12 @@ from stripectl.runner.cases import bench_cases
 from stripectl.runner.meshes import every_mesh, promising_plans
 from stripectl.runner.request import Request
 from stripectl.simulate.fewer_layers import LAYERS_RUN, from_fewer_layers, with_fewer_layers
+from stripectl.simulate.layer_attention import attention_times, recomputes_attention
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_program import recomputes_attention, run_step
+from stripectl.simulate.step_program import run_step
 from stripectl.simulate.training_step import (
     COMMUNICATION,
     SimulatedStep,
-    attention_times,
     explained_step,
     simulated_step,
 )

@@ -24,7 +24,7 @@ from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.records import read_record
-from stripectl.simulate.training_step import CompiledStep, sent_beside
+from stripectl.simulate.compiled_step import CompiledStep, sent_beside
 from stripectl.util.files import data_folder
 
 FILE = "striped-steps.json"
