@@ -20,6 +20,7 @@ from stripectl.models.model_files import load_model
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import table_rows
 
+MATRICES = {"paper": 2, "swiglu": 3}  # of a feed-forward
 HARDWARE = {"A100": "a100", "TPUv3": "v3", "TPUv4": "v4"}
 ATTENTION_COST = {"A100": 2.0}  # an attention FLOP in TensorFloat-32 over a dense FLOP in bfloat16; elsewhere 1
 
@@ -64,7 +65,7 @@ def theoretical_max_speedup(
     Raises:
         BadInput: the model is unknown, or the sequence is shorter than the ring.
     """
-    if ring < 1 or seq_len < ring or mlp not in ("paper", "swiglu"):
+    if ring < 1 or seq_len < ring or mlp not in MATRICES:
         raise BadInput(
             f"a ring of {ring} cannot hold {seq_len} tokens with mlp={mlp!r}: 1 <= ring <= seq_len, paper or swiglu."
         )
@@ -74,7 +75,7 @@ def theoretical_max_speedup(
         for name in ("contiguous", "striped")
     )
     slow, fast = paths
-    return layer_speedup(sizes, seq_len, ring, (slow, fast), attention_cost, mlp)
+    return layer_speedup(sizes, seq_len, ring, (slow, fast), attention_cost, MATRICES[mlp])
 
 
 @cache

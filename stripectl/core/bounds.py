@@ -55,16 +55,15 @@ def attention_speedup(layout: Layout, shards: int, rows: int, window: Window, ti
 
 
 def layer_speedup(
-    model: Model, seq_len: int, ring: int, attention: tuple[float, float], cost: float, mlp: str
+    model: Model, seq_len: int, ring: int, attention: tuple[float, float], cost: float, matrices: int
 ) -> float:
     """The largest speed-up of a whole layer whose attention has critical paths `attention` = (slow, fast), in pairs.
 
     FLOPs per token and layer (Brandon et al. 2023, section 4, "TMS"): D = 8 d^2 + 4 d d_ff + 2 d V / L dense FLOPs, and
-    4 d for each pair of the critical path over the block c, multiplied by `cost`. A SwiGLU feed-forward has three
-    matrices; the paper counts two.
+    4 d for each pair of the critical path over the block c, multiplied by `cost`. The paper counts two `matrices` of a
+    feed-forward.
     """
     d, block = model.hidden, seq_len / ring
-    matrices = {"paper": 2, "swiglu": 3}[mlp]
     dense = 8 * d * d + 2 * matrices * d * model.feed_forward + 2 * d * model.vocabulary / model.layers
     slow, fast = (dense + cost * 4 * d * pairs / block for pairs in attention)
     return slow / fast

@@ -15,7 +15,7 @@ from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, make_mesh
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import Workload
+from stripectl.core.workload import STEP, Workload
 from stripectl.costs.defaults import with_names
 from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
@@ -85,10 +85,16 @@ def _entry(each: Integration, job: Job, m: Measurement) -> Usage:
     reason = each.why_not(job)
     if reason is None:
         text, notes = each.write(job, m)
-        return Usage(title=each.title, version=each.version, text=text, notes=tuple(notes))
+        return Usage(title=each.title, version=each.version, text=text, notes=(*notes, *_parts_to_set(each, job)))
     near = nearest(each, job)
     offer = [f"The nearest plan that {each.title} runs is {near}."] if near else []
     return Usage(title=each.title, version=each.version, text=None, notes=(reason, *offer))
+
+
+def _parts_to_set(each: Integration, job: Job) -> list[str]:
+    """A note of the parts of a step's layers that a framework's text does not set."""
+    parts = ", ".join(job.work.architecture.to_json()) if each.version and job.work.passes == STEP else ""
+    return [f"These parts of the model are not in the text: {parts}. Set them in {each.title}."] if parts else []
 
 
 def nearest(each: Integration, job: Job) -> Plan | None:

@@ -13,7 +13,7 @@ from stripectl.layers.attention import (
     branch_parameters,
     projection_parameters,
 )
-from stripectl.layers.swiglu import end_parameters, swiglu, swiglu_parameters
+from stripectl.layers.feed_forward import end_parameters, feed_forward, feed_forward_parameters
 
 ALIKE = "every"  # the name of the only stack of layers
 
@@ -21,8 +21,8 @@ ALIKE = "every"  # the name of the only stack of layers
 def layer_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer, by name, in the order in which their initial values are drawn."""
     absent = sizes.architecture.no_feed_forward
-    feed_forward = {} if absent else swiglu_parameters(sizes) | end_parameters(sizes)
-    return projection_parameters(sizes) | feed_forward | branch_parameters(sizes)
+    wide = {} if absent else feed_forward_parameters(sizes) | end_parameters(sizes)
+    return projection_parameters(sizes) | wide | branch_parameters(sizes)
 
 
 def layer_stacks(model: Model) -> dict[str, tuple[int, dict[str, Parameter]]]:
@@ -39,5 +39,5 @@ def decoder_layer(
     x = attention(x, gathered(attention_parameters(layer.sizes)), layer, ops, comm)
     if layer.sizes.architecture.no_feed_forward:
         return x
-    own = gathered(swiglu_parameters(layer.sizes))
-    return swiglu(x, own, gathered(end_parameters(layer.sizes)), layer.sizes, ops)
+    own = gathered(feed_forward_parameters(layer.sizes))
+    return feed_forward(x, own, gathered(end_parameters(layer.sizes)), layer.sizes, ops)

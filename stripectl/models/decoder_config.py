@@ -150,7 +150,7 @@ def rotary_kind(own: ConfigKeys) -> Any:
 def rotary_scaling(own: ConfigKeys) -> dict[str, dict[str, float]]:
     """The scaling of rotary angles, where stripectl computes it."""
     kind = rotary_kind(own)
-    if kind not in ("default", *SCALINGS) or kind == "default":
+    if kind not in SCALINGS:
         return {}
     values = {name: own.number(key) for name, key in SCALINGS[kind].items()}
     for name, value in values.items():

@@ -136,5 +136,6 @@ def bounds(workload: Workload, plan: Plan) -> Bound:
     layer = None
     if workload.model is not None:
         model = workload.sizes if workload.passes == STEP else load_model(workload.model)
-        layer = layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu")
+        matrices = model.architecture.feed_forward_matrices
+        layer = layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, matrices)
     return Bound(attention_only=slow / fast, layer=layer)

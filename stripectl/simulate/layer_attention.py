@@ -27,7 +27,7 @@ class AttentionMemory(NamedTuple):
     residual_bytes: float = 0
 
 
-class AttentionTimes(NamedTuple):
+class LayerAttention(NamedTuple):
     """The times of a layer's attention: forward; forward again in the backward pass; the transfers alone that the
     backward pass repeats; and backward. `again` and `moves` are None where nothing is repeated."""
 
@@ -42,7 +42,7 @@ class AttentionTimes(NamedTuple):
         return [each for each in self[:4] if each]
 
 
-NO_TIME = AttentionTimes(AttentionTime(0.0), None, None, AttentionTime(0.0))
+NO_ATTENTION = LayerAttention(AttentionTime(0.0), None, None, AttentionTime(0.0))
 
 
 def recomputes_attention(plan: Plan) -> bool:
@@ -66,14 +66,14 @@ def attention_times(layers: Sequence[LayerGroup], machines: Sequence[CostModel])
     ]
 
 
-def layer_attention(layer: LayerGroup, times: GroupTimes) -> AttentionTimes:
+def layer_attention(layer: LayerGroup, times: GroupTimes) -> LayerAttention:
     """The times and the memory of a layer's attention, as if it never waited for transfers."""
     plan, forward_s, seconds, moves_s = layer.plan, times.forward_s, times.seconds, times.moves_s
     forward = AttentionTime(forward_s, along=times.forward_along)
     moves = AttentionTime(moves_s, moves_s, along=times.moves_along) if repeats_moves(plan) else None
     backward = AttentionTime(seconds - forward_s, along=times.along - times.forward_along)
     memory = AttentionMemory(times.peak_bytes, times.held_bytes, attention_residual(layer))
-    return AttentionTimes(forward, forward if recomputes_attention(plan) else None, moves, backward, memory)
+    return LayerAttention(forward, forward if recomputes_attention(plan) else None, moves, backward, memory)
 
 
 def attention_residual(layer: LayerGroup) -> float:
@@ -91,7 +91,7 @@ def attention_residual(layer: LayerGroup) -> float:
     return (plan.states == STATES[0]) * runs * heads * workload.head_dim * workload.value_dim * STATE_BYTES
 
 
-def explained_attention(layer: LayerGroup, machine: CostModel) -> AttentionTimes:
+def explained_attention(layer: LayerGroup, machine: CostModel) -> LayerAttention:
     """The times of a layer's attention, and of its exposed and hidden transfers: of both passes in the second."""
     _, own, plan = layer
     forward, again, moves, backward, memory = layer_attention(layer, *attention_times([layer], [machine]))
@@ -100,7 +100,7 @@ def explained_attention(layer: LayerGroup, machine: CostModel) -> AttentionTimes
         known = simulate(own.one_layer(passes), plan, machine, layer=True).overlap or Overlap(0.0, 0.0)
         return time._replace(exposed_s=known.exposed_s, hidden_s=known.hidden_s)
 
-    return AttentionTimes(
+    return LayerAttention(
         of_one_plan(forward),
         again and with_overlap(of_one_plan(again), "forward"),
         moves and of_one_plan(moves),

@@ -25,9 +25,9 @@ class PartLedger:
         self.in_use[part] -= nbytes
         self.total -= nbytes
 
-    def hold(self, part: str, nbytes: float) -> "Held":
+    def hold(self, part: str, nbytes: float) -> "PartAllocation":
         """Memory of an array."""
-        return Held(self, part, nbytes)
+        return PartAllocation(self, part, nbytes)
 
     def beside(self, part: str, nbytes: Any) -> None:
         """Add bytes, of one plan or by plan, only during the operation that needs them."""
@@ -42,7 +42,7 @@ class PartLedger:
         return {part: round(nbytes) for part, nbytes in max(found, key=lambda each: sum(each.values())).items()}
 
 
-class Held:
+class PartAllocation:
     """Memory of an array, from its creation until its last reference is gone."""
 
     __slots__ = ("ledger", "nbytes", "part")

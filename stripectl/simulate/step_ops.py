@@ -15,8 +15,8 @@ from stripectl.core.recurrence import Recurrence
 from stripectl.core.scheme import schemes
 from stripectl.core.scopes import ATTENTION
 from stripectl.core.workload import DTYPE_BYTES
-from stripectl.simulate.layer_attention import AttentionTimes
-from stripectl.simulate.memory_habits import HABITS, MemoryHabits
+from stripectl.simulate.compiler_arrays import COMPILER_ARRAYS, CompilerArrays
+from stripectl.simulate.layer_attention import LayerAttention
 from stripectl.simulate.step_clock import Seconds, StepClock
 from stripectl.simulate.step_tape import FLOAT32, GATHER, GATHERED, GRADIENTS, MATRIX, MOVE, OTHER, SUM, Recorder, Value
 from stripectl.simulate.transfers import share_sent
@@ -33,16 +33,16 @@ class SimulatedOps(Recorder):
         plan: Plan,
         dtype: str,
         clock: StepClock,
-        habits: MemoryHabits = HABITS["tpu"],
+        arrays: CompilerArrays = COMPILER_ARRAYS["tpu"],
         gradient_bytes: int = FLOAT32,
     ) -> None:
-        super().__init__(clock, DTYPE_BYTES[dtype], habits)
+        super().__init__(clock, DTYPE_BYTES[dtype], arrays)
         self.plan, self.gradient_bytes = plan, gradient_bytes
 
     @property
     def gathered_bytes(self) -> int:
         """Bytes in memory per element of a gathered parameter."""
-        return FLOAT32 if self.habits.widens else self.itemsize
+        return FLOAT32 if self.arrays.wide_gathers else self.itemsize
 
     @property
     def devices(self) -> int:
@@ -138,9 +138,12 @@ class SimulatedOps(Recorder):
         return self.elementwise(x, needs=False)
 
     def norm(self, x: Value, scale: Value | None = None, factor: float = 1.0) -> Value:
-        # Its gradients need x / rms and 2 x, and for GPUs XLA also keeps x, in float32.
-        unit = self.elementwise(x, nbytes=self._kept_wide(x, 2 + self.habits.widens) or 0)
+        unit = self._unit(x)
         return unit if scale is None else self.elementwise(unit, scale)
+
+    def _unit(self, x: Value, *others: Value) -> Value:
+        """x / rms, whose gradients need it and 2 x in float32; for GPUs XLA also keeps x so."""
+        return self.elementwise(x, *others, nbytes=self._kept_wide(x, 2 + self.arrays.wide_gathers))
 
     def norm_over_heads(self, x: Value, scale: Value) -> Value:
         batch, _, rows, _ = x.shape
@@ -151,11 +154,10 @@ class SimulatedOps(Recorder):
                 self._sum(math.prod(total) * FLOAT32)
 
         squares = self.operation(total, [x], send, send, needs=[x], kind=SUM, itemsize=FLOAT32)
-        unit = self.elementwise(x, squares, nbytes=self._kept_wide(x, 2 + self.habits.widens) or 0)
-        return self.elementwise(unit, scale)
+        return self.elementwise(self._unit(x, squares), scale)
 
     def rotate(self, x: Value, turn: Any, factor: float = 1.0) -> Value:
-        return self.elementwise(x, needs=False, nbytes=self._kept_wide(x, self.habits.widens) or None)
+        return self.elementwise(x, needs=False, nbytes=self._kept_wide(x, self.arrays.wide_gathers) or None)
 
     def _kept_wide(self, x: Value, arrays: int) -> float:
         """The bytes of arrays of the shape of x in float32 where everything is kept, else 0."""
@@ -188,7 +190,7 @@ class SimulatedOps(Recorder):
 
     def _embedding_gradient(self, nbytes: float) -> None:
         """The arrays of the size of an embedding's gradient while the gradient is made."""
-        self.ledger.beside(GRADIENTS, (1 + self.habits.copies_sums) * nbytes)
+        self.ledger.beside(GRADIENTS, (1 + self.arrays.second_sums) * nbytes)
 
     def embed_parts(self, table: Value, tokens: Value) -> Value:
         whole = table.slot.nbytes
@@ -276,7 +278,7 @@ class SimulatedOps(Recorder):
         inputs = (x, *gathered.values())
         return self.operation(() if targets else x.shape, inputs, forward, backward, needs=inputs)
 
-    def attend(self, times: AttentionTimes, value_dim: float, q: Value, *others: Value) -> Value:
+    def attend(self, times: LayerAttention, value_dim: float, q: Value, *others: Value) -> Value:
         """The output of attention, whose times are known."""
         peak, held, residual = times.memory
         given = q.nbytes + sum(each.nbytes for each in others)
@@ -324,7 +326,7 @@ class SimulatedOps(Recorder):
             for size, dim in zip(parameter.shape, parameter.dims, strict=True)
         )
         # A parameter that is not gathered is a part of the parameters in the dtype of the step.
-        nbytes = math.prod(shape) * self.gathered_bytes if how.stored or not self.habits.narrows_all else 0
+        nbytes = math.prod(shape) * self.gathered_bytes if how.stored or not self.arrays.narrow_copies else 0
         kind, summed = MOVE if parameter.added else GATHER, scatter if first else None
         return self.operation(shape, [], gather, summed, kind=kind, part=GATHERED, nbytes=nbytes)
 

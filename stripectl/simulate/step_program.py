@@ -27,8 +27,8 @@ from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import decoder_layer, layer_parameters
 from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, head_weights, loss
-from stripectl.simulate.layer_attention import NO_TIME, AttentionTimes
-from stripectl.simulate.memory_habits import HABITS
+from stripectl.simulate.compiler_arrays import COMPILER_ARRAYS
+from stripectl.simulate.layer_attention import NO_ATTENTION, LayerAttention
 from stripectl.simulate.step_clock import StepClock
 from stripectl.simulate.step_ops import HaloComm, SimulatedOps, SimulatedWeights
 from stripectl.simulate.step_state import STATE_BYTES, step_state
@@ -59,7 +59,7 @@ def run_step(
     workload: Workload,
     plan: Plan,
     machine: CostModel = COUNTING,
-    attention: Sequence[AttentionTimes] = (),
+    attention: Sequence[LayerAttention] = (),
     *,
     kind: str = "tpu",
     rate: MatrixRate | None = None,
@@ -72,7 +72,9 @@ def run_step(
     of the machine are. `gradient_bytes` per element of a gradient are sent; `kind` is the kind of the devices."""
     speeds = {"compute": 1.0, "memory": 1.0, **(faster or {})}
     clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine))
-    passes = StepPasses(workload, plan, SimulatedOps(plan, workload.dtype, clock, HABITS[kind], gradient_bytes))
+    passes = StepPasses(
+        workload, plan, SimulatedOps(plan, workload.dtype, clock, COMPILER_ARRAYS[kind], gradient_bytes)
+    )
     passes.run(attention)
     clock.finish_transfers()
     _between(workload, plan, clock, passes.stream_bytes)
@@ -114,7 +116,7 @@ class StepPasses:
     def gathered(self, table: Mapping[str, Parameter], used: Collection[str] = ()) -> SimulatedWeights:
         return SimulatedWeights(table, self.ops, used)
 
-    def run(self, attention: Sequence[AttentionTimes]) -> None:
+    def run(self, attention: Sequence[LayerAttention]) -> None:
         """Both passes; attention takes the given times in a layer of each kind, or none."""
         ops, ledger, sizes = self.ops, self.ops.ledger, self.workload.sizes
         groups = layer_groups(self.workload, self.plan)
@@ -122,17 +124,17 @@ class StepPasses:
         for state in (layers, ends):
             ledger.take("parameters", state.parameters)
             ledger.take("optimizer", state.moments)
-        ledger.take(GATHERED, layers.narrow * ops.habits.narrows_all)
+        ledger.take(GATHERED, layers.narrow * ops.arrays.narrow_copies)
         table = self.gathered(embedding_parameters(sizes))
         first = ops.record(lambda: embedding(self.tokens, table, sizes, ops))
-        kept = [self.forward(*each) for each in zip(groups, attention or [NO_TIME] * len(groups), strict=True)]
+        kept = [self.forward(*each) for each in zip(groups, attention or [NO_ATTENTION] * len(groups), strict=True)]
         last = self.gathered(head_weights(sizes), used=embedding_parameters(sizes).keys())
         ops.transpose(ops.record(lambda: loss(ops.input(self.stream), self.tokens, last, sizes, ops)))
         ops.gradients.clear()
         # XLA sums the gradient of the head over devices after the layers, so the head and its gradient stay.
         head = sizes.head_parameters / ops.devices
         ledger.take(GATHERED, head * ops.gathered_bytes)
-        ledger.take(GRADIENTS, head * STATE_BYTES * (1 + ops.habits.copies_sums))
+        ledger.take(GRADIENTS, head * STATE_BYTES * (1 + ops.arrays.second_sums))
         ledger.take(GRADIENTS, layers.gradients)
         for group, (tape, others) in zip(groups, kept, strict=True):
             self.backward(group, tape, others)
@@ -143,7 +145,7 @@ class StepPasses:
         ops.transpose(first)
         del at_end
 
-    def forward(self, group: LayerGroup, times: AttentionTimes) -> tuple[Tape, float]:
+    def forward(self, group: LayerGroup, times: LayerAttention) -> tuple[Tape, float]:
         """The forward pass of a group's layers: the tape of one of them, and the bytes that all others keep."""
         ops, ledger = self.ops, self.ops.ledger
 
@@ -162,7 +164,7 @@ class StepPasses:
         """The backward pass of a group's layers, from the tape of one of them and the bytes that all others keep."""
         ops = self.ops
         gradients = group.workload.sizes.layer_parameters / ops.devices * STATE_BYTES
-        of_the_layer_before = ops.ledger.hold(GRADIENTS, gradients * ops.habits.travels)
+        of_the_layer_before = ops.ledger.hold(GRADIENTS, gradients * ops.arrays.overlapped)
         with ops.clock.repeated(group.layers):
             ops.transpose(tape)
         ops.gradients.clear()
@@ -170,7 +172,7 @@ class StepPasses:
         ops.ledger.give_back(ACTIVATIONS, others)
 
 
-def layer_of(group: LayerGroup, ops: SimulatedOps, times: AttentionTimes) -> AttentionLayer:
+def layer_of(group: LayerGroup, ops: SimulatedOps, times: LayerAttention) -> AttentionLayer:
     """A layer of a group, whose attention takes these times."""
     sizes = group.workload.sizes
     return AttentionLayer(sizes, group.plan, partial(ops.attend, times, sizes.value_dim), None)

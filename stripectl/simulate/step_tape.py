@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from stripectl.core.scopes import ATTENTION, HEAD
 from stripectl.core.workload import DTYPE_BYTES
-from stripectl.simulate.memory_habits import MemoryHabits
-from stripectl.simulate.part_ledger import Held, PartLedger
+from stripectl.simulate.compiler_arrays import CompilerArrays
+from stripectl.simulate.part_ledger import PartAllocation, PartLedger
 from stripectl.simulate.step_clock import Seconds, StepClock
 
 FLOAT32 = DTYPE_BYTES["float32"]
@@ -49,7 +49,7 @@ class Value:
     part: str = ACTIVATIONS
     ready: Seconds = 0.0
     make: Callable[["Value"], None] | None = None
-    memory: Held | None = None
+    memory: PartAllocation | None = None
     name: int = field(default_factory=itertools.count().__next__)
 
     @property
@@ -88,10 +88,12 @@ class Recorder:
 
     clock: StepClock
     itemsize: int
-    habits: MemoryHabits
+    arrays: CompilerArrays
     tape: Tape | None = None
     keeps: Sequence[str] | None = None  # kinds whose values were kept, in a program that is replayed
-    gradients: dict[int, Held | None] = field(default_factory=dict[int, Held | None])  # by name of the value
+    gradients: dict[int, PartAllocation | None] = field(
+        default_factory=dict[int, PartAllocation | None]
+    )  # by name of the value
 
     @property
     def ledger(self) -> PartLedger:
@@ -135,11 +137,11 @@ class Recorder:
         """The backward pass of recorded operations, which it takes from the tape. Where parameters travel while
         matrices run, all their gathers are under way before the first operation needs one, and gradients are in memory
         until the program ends."""
-        if self.habits.travels:
+        if self.arrays.overlapped:
             self.make(*tape.gathers, waits=False)
         tape.gathers.clear()
         self.add_gradient(tape.operations[-1].out)  # of the program's result
-        scattered = list[Held | None]()
+        scattered = list[PartAllocation | None]()
         while tape.operations:
             each = tape.operations.pop()
             own = self.gradients.pop(each.out.name, None)
@@ -149,7 +151,7 @@ class Recorder:
                     each.backward()
                 if each.in_place:
                     own = None
-                if each.out.part == GRADIENTS and self.habits.travels:
+                if each.out.part == GRADIENTS and self.arrays.overlapped:
                     scattered.append(own)
                 for slot in each.inputs:
                     self.add_gradient(slot)

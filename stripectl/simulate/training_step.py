@@ -26,7 +26,7 @@ from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.findings import CommunicationOverlap
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.layer_attention import (
-    AttentionTimes,
+    LayerAttention,
     attention_times,
     explained_attention,
     layer_attention,
@@ -170,7 +170,7 @@ class SimulatedStep:
         """Seconds of the parts outside attention, without their transfers."""
         return {name: float(seconds) for name, seconds in self._run(()).parts.items() if seconds}
 
-    def _run(self, attention: Sequence[AttentionTimes]) -> StepClock:
+    def _run(self, attention: Sequence[LayerAttention]) -> StepClock:
         return run_step(
             self.workload,
             self.plan,

@@ -9,9 +9,11 @@ import pytest
 
 from stripectl.core.plan import parse_plan
 from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import STEP, Workload
 from stripectl.export.integration import Job, integrations, usage_of
 from stripectl.export.integrations.maxtext import per_device
 from stripectl.kernels.splash import COMPUTE
+from stripectl.models.model_files import load_model
 from stripectl.results.measurement import Measurement
 from tests.support.exports import TABLE, flags, workload
 from tests.support.factories import measurement_of
@@ -67,6 +69,18 @@ def test_maxtext_fills_the_devices_and_names_its_data(m: Measurement) -> None:
     assert int(plan.devices * float(found["per_device_batch_size"])) == m.workload.batch
     if found.get("use_tokamax_splash") == "true":
         assert not found.keys() & {"sa_block_q_dq", "sa_block_kv_dq", "sa_use_fused_bwd_kernel"}
+
+
+def test_parts_of_a_models_layers_that_a_text_does_not_set_are_named() -> None:
+    for model, parts in (("qwen3-8b", "query_key_norm, rotary_base"), ("7b", "")):
+        work = Workload(seq_len=2**17, passes=STEP, model=model, **load_model(model).step_sizes)
+        usage = usage_of(measurement_of("ring/zigzag/splash@ring=16,tile=512", workload=work, target="v5p:2x2x4"))
+        assert usage["maxtext"].text
+        named = [note for note in usage["maxtext"].notes if "not in the text" in note]
+        assert named == (
+            [f"These parts of the model are not in the text: {parts}. Set them in MaxText."] if parts else []
+        )
+        assert not any("not in the text" in note for note in usage["yaml"].notes + usage["python"].notes)
 
 
 def test_every_batch_survives_maxtexts_division() -> None:

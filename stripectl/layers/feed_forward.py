@@ -9,7 +9,7 @@ from stripectl.core.scopes import FEED_FORWARD
 from stripectl.layers.attention import last_deviation
 
 
-def swiglu_parameters(sizes: Model) -> dict[str, Parameter]:
+def feed_forward_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer's feed-forward, by name."""
     d, f, architecture = sizes.hidden, sizes.feed_forward, sizes.architecture
     wide = ("gate", "up") if architecture.gated else ("up",)
@@ -27,7 +27,7 @@ def end_parameters(sizes: Model) -> dict[str, Parameter]:
     return found | ({"feed_forward_end_norm": scale_of(sizes.hidden)} if sizes.architecture.norms_after else {})
 
 
-def swiglu(x: Array, weights: Weights, end: Weights, sizes: Model, ops: Ops) -> Array:
+def feed_forward(x: Array, weights: Weights, end: Weights, sizes: Model, ops: Ops) -> Array:
     """Hidden states after the layer's feed-forward, for a chunk of rows at a time; `end` are the parameters of its
     result, which belong to no chunk, so that the backward pass of a chunk does not sum its result again."""
 
