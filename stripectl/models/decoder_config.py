@@ -142,9 +142,17 @@ def rotary_parameters(keys: ConfigKeys) -> ConfigKeys:
     return own.part("full_attention") if "full_attention" in own.content else own
 
 
-def rotary_kind(own: ConfigKeys) -> Any:
-    """The name of the scaling of rotary angles."""
-    return own.value("rope_type") or own.value("type") or "default"
+def rotary_kind(own: ConfigKeys) -> str:
+    """The name of the scaling of rotary angles.
+
+    Raises:
+        BadInput: it is not a name.
+    """
+    name = "rope_type" if own.value("rope_type") else "type"
+    kind = own.value(name) or "default"
+    if not isinstance(kind, str):
+        raise own.refuse(name, "the name of a scaling of rotary angles")
+    return kind
 
 
 def rotary_scaling(own: ConfigKeys) -> dict[str, dict[str, float]]:
