@@ -41,7 +41,7 @@ READS_PLANS = {
     "measure/session.py",
     "compile/session.py",
     "analysis/accuracy/compiled_steps.py",
-    "analysis/accuracy/gpu_steps.py",
+    "analysis/accuracy/framework_steps.py",
     "analysis/accuracy/memory.py",
 }
 

@@ -107,6 +107,7 @@ def recommended_figures(
         confidence=confidence(ranking),
         peak_bytes=best.peak_bytes,
         hbm_bytes=best.hbm_bytes,
+        host_bytes=best.host_bytes,
         memory=best.memory or None,
         step_parts=best.step_parts or None,
         refused=refused_plans(ranking),

@@ -101,6 +101,7 @@ def memory_statement(found: Recommendation, needs: int) -> Statement:
     if found.memory:
         total, largest = sum(found.memory.values()), sorted(found.memory.items(), key=lambda part: -part[1])
         text += "; " + ", ".join(f"{name} {each / total:.0%}" for name, each in largest)
+    text += f"; and {nbytes(found.host_bytes)} of the host's memory per device" if found.host_bytes else ""
     text += "".join(f"; {each}" for each in limit_sentences([found], "it"))
     note = f"{needs / has:.0%} of the {nbytes(has)} of a device" if has else "per device"
     return Statement(name="memory", text=text, value=value, note=note, method=found.method)

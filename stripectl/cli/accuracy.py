@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stripectl.analysis.accuracy.attention import AttentionGroup, Prediction
     from stripectl.analysis.accuracy.collectives import CollectiveGroup
     from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy
-    from stripectl.analysis.accuracy.gpu_steps import GpuStepTime
+    from stripectl.analysis.accuracy.framework_steps import FrameworkStepTime
     from stripectl.analysis.accuracy.memory import MemoryAccuracy
     from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime
     from stripectl.analysis.accuracy.paper import PaperKernel, SpeedUpAccuracy
@@ -64,7 +64,7 @@ def accuracy_tables(found: "Accuracy") -> list["Table"]:
         attention_table([each for each in found.attention if each.stands_in], OTHERS),
         recurrence_table(found.recurrences),
         collective_table(found.collectives),
-        gpu_step_table(found.gpu_steps),
+        framework_step_table(found.framework_steps),
         *([] if found.rows is None else [each_row(found.rows)]),
         paper_table(found.paper, found.paper_constants),
         compiled_table(found.paper_compiled, found.paper_constants["v4"]),
@@ -106,13 +106,13 @@ def collective_table(groups: "Sequence[CollectiveGroup]") -> "Table":
     return made
 
 
-def gpu_step_table(rows: "Sequence[GpuStepTime]") -> "Table":
-    title = "rings and training steps of frameworks on GPUs"
-    made = number_table(title, ("target", "computes", "tokens", "plan"), ("measured", "predicted", "ratio"))
+def framework_step_table(rows: "Sequence[FrameworkStepTime]") -> "Table":
+    title = "rings and training steps of frameworks"
+    made = number_table(title, ("target", "computes", "tokens", "batch", "plan"), ("measured", "predicted", "ratio"))
     for each in rows:
         plan, tokens = each.plan.partition(",tile")[0], format_length(each.seq_len)
         times = duration(each.seconds), duration(each.predicted)
-        made.add_row(each.target, each.computes, tokens, plan, *times, f"{each.ratio:.2f}")
+        made.add_row(each.target, each.computes, tokens, str(each.batch), plan, *times, f"{each.ratio:.2f}")
     return made
 
 

@@ -247,7 +247,7 @@ def with_report(m: Measurement, report: CompilerReport, target: Target) -> Measu
         program = replace(program, copies=copies)
     others = uncomputed_bytes(m.workload, m.plan) if m.workload.passes == STEP else 0
     peak = None if report.peak_bytes is None else report.peak_bytes + others
-    m = replace(m, compile_s=report.compile_s, bytes=report.bytes, peak_bytes=peak)
+    m = replace(m, compile_s=report.compile_s, bytes=report.bytes, peak_bytes=peak, host_bytes=report.host_bytes)
     return check_memory(replace(m, compiled_program=program))
 
 

@@ -9,13 +9,14 @@ from stripectl.results.records import Sparse
 
 @dataclass(frozen=True, kw_only=True)
 class CompilerReport(Sparse):
-    """The compile time, the peak memory of the program and the bytes that a device sends, by opcode; or the compiler's
-    message where it refuses the program. `by_kind` are the programs of a layer of each kind where a model has several
-    kinds: in the whole program their tiles cannot be distinguished."""
+    """The compile time, the peak memory of the program on a device and its part of the host's memory, and the bytes
+    that a device sends, by opcode; or the compiler's message where it refuses the program. `by_kind` are the programs
+    of a layer of each kind where a model has several kinds: in the whole program their tiles are not distinguished."""
 
     compile_s: float
     refused: str | None = None
     peak_bytes: int | None = None
+    host_bytes: int | None = None
     bytes: Mapping[str, int] | None = None
     program: CompiledProgram = field(default_factory=CompiledProgram)
     by_kind: tuple[CompiledProgram, ...] = ()

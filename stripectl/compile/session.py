@@ -15,7 +15,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.costs.cost_model import COUNTING
 from stripectl.errors import StripectlError
-from stripectl.execute.program import compiled_peak_bytes
+from stripectl.execute.program import compiled_host_bytes, compiled_peak_bytes
 from stripectl.hlo.llo_bundles import kernels
 from stripectl.hlo.module import parse_module, sent_bytes_by_opcode
 from stripectl.hlo.rewrites import rewrites
@@ -66,6 +66,7 @@ def program_report(
     return CompilerReport(
         compile_s=compile_s,
         peak_bytes=compiled_peak_bytes(compiled),
+        host_bytes=compiled_host_bytes(compiled),
         bytes=sent_bytes_by_opcode(every),
         program=CompiledProgram(
             collectives=tuple(alike),

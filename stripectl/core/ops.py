@@ -27,6 +27,10 @@ class Ops(Protocol):
         """A scope that attributes the operations inside to a part of the step (`scopes.SECTIONS`)."""
         ...
 
+    def keep(self, x: Array, name: str) -> Array:
+        """x, which the backward pass finds under this name where the plan says so (`Plan.kept_by_name`)."""
+        ...
+
     def to_tensor_parallel(self, x: Array) -> Array:
         """The rows of hidden states, on every device of `tensor`. The gradient is summed over them."""
         ...

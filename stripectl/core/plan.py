@@ -2,21 +2,21 @@
 
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
-Plans print and parse. A text may omit the layout and the kernel, which are then still to be chosen
-(`costs.defaults`); omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it
-differs from the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` apply only to a training step. `chunk`
-is the number of a device's rows that feed-forward and loss compute at once; `remat` names the values that are kept for
-the backward pass; `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a model
-with linear and softmax layers, the plan's own scheme, kernel and tiles are for the linear layers, and `softmax` gives
-the softmax layers theirs (`softmax=all_gather/xla/512x1024`), or also another layout (`softmax=ring/zigzag/xla`):
+Plans print and parse. A text may omit the layout and the kernel, which are then still to be chosen (`costs.defaults`);
+omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it differs from the tile of
+the forward pass. `chunk`, `remat`, `zero` and `softmax` apply only to a training step. `chunk` is the number of a
+device's rows that feed-forward and loss compute at once; `remat` says which values are kept for the backward pass, by a
+word or by names (`remat=query+context`); `offload` names values that wait in the host's memory
+(`offload=inputs+query`); `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a
+model with linear and softmax layers, the plan's own scheme, kernel and tiles are for the linear layers, and `softmax`
+gives the softmax layers theirs (`softmax=all_gather/xla/512x1024`), or also another layout (`softmax=ring/zigzag/xla`):
 hidden states then move between layers of the two kinds. `states` says whether linear attention keeps the states that
 shards exchanged for its backward pass, or exchanges them again. `parts` applies to schemes that can gather K/V in
 parts. `validation.why_unsupported` says whether a plan can compute a workload, and if not, why.
 
 The grammar has parts that nothing computes yet (`UNBUILT`): `sliding` and `chunked` for the layers with such a mask, as
-`softmax`; `message`, the form in which latent attention sends keys and values; `offload`, the arrays that wait in the
-host's memory (`offload=inputs+optimizer`); and `expert`, the devices that share experts: an axis of its own
-(`expert=8`), or the devices of other axes (`expert=fsdp+ring`).
+`softmax`; `message`, the form in which latent attention sends keys and values; and `expert`, the devices that share
+experts: an axis of its own (`expert=8`), or the devices of other axes (`expert=fsdp+ring`).
 """
 
 import functools
@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypedDict, cast
 
+from stripectl.core.kept import Kept
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts, parse_tile
 from stripectl.core.mesh import AXES, RING_AXES, SEQUENCE_AXES, STORED_AXES, make_mesh
@@ -42,18 +43,22 @@ HYBRID_SOFTMAX_SCHEME = "all_gather"  # of the softmax layers in a hybrid model 
 # Values that a layer keeps for its backward pass: only its input; also the output of attention; also the results of
 # matmuls with parameters; everything. Where parameters are sharded, gathered parameters are never kept.
 REMAT = ("full", "attention", "dots", "none")
+REMAT_NAMES = tuple(name for name in Kept if name != Kept.INPUTS)  # in place of a word of REMAT
+STATE_OFFLOADED = ("optimizer", "parameters")  # between steps; nothing computes this yet
+OFFLOADED = (*Kept, *STATE_OFFLOADED)
 # The stage of ZeRO (Rajbhandari et al. 2020): parameters, gradients and the optimizer's state are sharded; only the
 # optimizer's state is; nothing is.
 ZERO = ("3", "1", "0")
 STATES = ("kept", "recomputed")
 # Options whose value is a word; the first word is the default.
 WORD_OPTIONS = {"remat": REMAT, "zero": ZERO, "states": STATES}
-DEFAULTS = {"unroll": 1, "parts": 1, "chunk": None} | {key: words[0] for key, words in WORD_OPTIONS.items()}
+DEFAULTS = {"unroll": 1, "parts": 1, "chunk": None, "offload": ""} | {
+    key: words[0] for key, words in WORD_OPTIONS.items()
+}
 UNSHARDED = "unsharded"  # in place of a scheme
 LAYER_OPTIONS = ("sliding", "chunked", "softmax")  # options whose value is the computation of some layers
 MESSAGES = ("heads", "latent", "absorbed")
-OFFLOADED = ("inputs", "context", "optimizer", "parameters")
-UNBUILT = ("sliding", "chunked", "message", "offload", "expert")  # parts that are parsed, printed and refused
+UNBUILT = ("sliding", "chunked", "message", "expert")  # parts that are parsed, printed and refused
 TILE_OF_PASS = {"forward": "tile", "backward": "backward"}  # options whose value is a tile
 TILE_OPTIONS = tuple(TILE_OF_PASS.values())
 NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the smallest value
@@ -89,7 +94,8 @@ class Plan:
     tile: Tile | None = None
     unroll: int = 1  # rounds per iteration of a rolled loop; with all rounds in one iteration no loop is left
     chunk: int | None = None
-    remat: str = REMAT[0]
+    remat: str = REMAT[0]  # a word of REMAT, or names of REMAT_NAMES
+    offload: str = ""  # names of OFFLOADED
     zero: str = ZERO[0]
     states: str = STATES[0]
     backward: Tile | None = None
@@ -112,9 +118,30 @@ class Plan:
         return names + ("@" + ",".join(options) if options else "")
 
     @property
+    def not_built(self) -> list[str]:
+        """The parts of the plan that nothing computes yet, as texts."""
+        return [*self.unbuilt, *(f"offload={name}" for name in STATE_OFFLOADED if name in self.offloaded)]
+
+    @property
     def changed_options(self) -> list[str]:
         """The options with a number or a word other than the default, as texts."""
         return [f"{key}={value}" for key, usual in DEFAULTS.items() if (value := getattr(self, key)) != usual]
+
+    @functools.cached_property
+    def offloaded(self) -> frozenset[str]:
+        """The names of the values that wait in the host's memory."""
+        return frozenset(filter(None, self.offload.split("+")))
+
+    @functools.cached_property
+    def kept_by_name(self) -> frozenset[str]:
+        """The names of a layer's values that are kept for its backward pass, on the device or the host."""
+        kept = {"attention": [Kept.CONTEXT]}.get(self.remat, [] if self.remat in REMAT else self.remat.split("+"))
+        return (self.offloaded | {*kept}) & {*Kept}
+
+    @property
+    def keeps_context(self) -> bool:
+        """Whether the backward pass finds the output of attention."""
+        return self.remat in ("dots", "none") or Kept.CONTEXT in self.kept_by_name
 
     @property
     def axes(self) -> dict[str, int]:
@@ -249,6 +276,7 @@ class PlanParts(TypedDict, total=False):
     unroll: int
     chunk: int
     remat: str
+    offload: str
     zero: str
     states: str
     backward: Tile
@@ -300,12 +328,12 @@ def parse_option(option: str, text: str) -> tuple[str, object]:
         BadInput: not an option.
     """
     key, equals, value = option.partition("=")
-    if key in (*TILE_OPTIONS, *WORD_OPTIONS, *LAYER_OPTIONS, *UNBUILT):
+    if key in (*TILE_OPTIONS, *WORD_OPTIONS, *LAYER_OPTIONS, "offload", *UNBUILT):
         return key, _option_value(key, value)
     if not equals or not re.fullmatch(r"\d{1,6}", value):
         raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
     if key not in (*AXES, *NUMBER_OPTIONS):
-        known = (*AXES, *TILE_OPTIONS, *NUMBER_OPTIONS, *WORD_OPTIONS, *LAYER_OPTIONS, *UNBUILT)
+        known = (*AXES, *TILE_OPTIONS, *NUMBER_OPTIONS, *WORD_OPTIONS, *LAYER_OPTIONS, "offload", *UNBUILT)
         raise unknown_name("axis or option in the plan:", key, known)
     if int(value) < NUMBER_OPTIONS.get(key, 0):
         raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBER_OPTIONS[key]}.")
@@ -322,10 +350,20 @@ def _option_value(key: str, text: str) -> Tile | Softmax | str:
         return _parse_set(key, text, OFFLOADED)
     if key == "expert":
         return str(int(text)) if re.fullmatch(r"0*[1-9]\d{0,5}", text) else _parse_set(key, text, STORED_AXES)
+    if key == "remat" and text not in REMAT:
+        return _parse_remat(text)
     words = MESSAGES if key == "message" else WORD_OPTIONS[key]
     if text not in words:
         raise unknown_name(f"{key} in the plan:", text, words)
     return text
+
+
+def _parse_remat(text: str) -> str:
+    """The values that a layer keeps in addition to its input, by name; `attention` for attention's output alone."""
+    if not {*text.split("+")} <= {*REMAT_NAMES}:
+        raise unknown_name("remat in the plan:", text, (*REMAT, *REMAT_NAMES))
+    found = _parse_set("remat", text, REMAT_NAMES)
+    return "attention" if found == Kept.CONTEXT else found
 
 
 def _parse_set(key: str, text: str, known: Iterable[str]) -> str:

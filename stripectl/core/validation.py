@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from stripectl.core.architecture import Architecture
+from stripectl.core.kept import Kept
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.layout import Layout, layouts
@@ -39,7 +41,7 @@ def why_missing(layers: Iterable[LayerGroup]) -> Reason | None:
 
 def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[Reason]:
     """Why the layers of a model cannot be computed together, or a part of the plan not at all."""
-    for part in plan.unbuilt:
+    for part in plan.not_built:
         yield Reason.unsupported(f"{part} is not built yet", "Omit it.")
     if plan.softmax and len(alike) == 1:
         yield Reason.unsupported(
@@ -47,12 +49,14 @@ def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[Reason]:
         )
     names = [each.plan.scheme for each in alike]
     transposed = [name for name in names if schemes[name].backward is None]
-    if plan.remat == "attention" and transposed:
+    if Kept.CONTEXT in plan.kept_by_name and transposed:
+        option = f"offload={Kept.CONTEXT}" if Kept.CONTEXT in plan.offloaded else f"remat={plan.remat}"
         yield Reason.unsupported(
-            f"remat=attention has no effect on {' and '.join(transposed)}, because only a scheme with its own backward "
+            f"{option} has no effect on {' and '.join(transposed)}, because only a scheme with its own backward "
             "pass keeps the output of attention",
             "Try remat=full, or --scheme ring." if len(names) == 1 else "Try remat=full, or softmax=all_gather.",
         )
+    yield from _kept_reasons(plan, alike[0].workload.architecture)
     if len({schemes[name].row_axes for name in names}) > 1:
         usual = replace(plan, softmax=None).for_attention("softmax").scheme
         yield Reason.unsupported(f"{' and '.join(names)} shard hidden states differently", f"Try softmax={usual}.")
@@ -61,6 +65,25 @@ def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[Reason]:
         reason = layouts[own].why_unsupported(seq_len, plan.shards) or why_no_switch(plan, layouts[own], seq_len)
         if reason:
             yield reason
+
+
+def _kept_reasons(plan: Plan, architecture: Architecture) -> Iterator[Reason]:
+    """Why a value that a plan names cannot be kept for the backward pass of a layer, which does not need it."""
+    both = [name for name in plan.remat.split("+") if name in plan.offloaded]
+    if both:
+        yield Reason.unsupported(
+            f"remat={both[0]} has no effect because offload={both[0]} keeps the value", "Omit one."
+        )
+    if architecture.norms_after:
+        return
+    named = plan.kept_by_name
+    unused = [Kept.FEED_FORWARD] * (Kept.FEED_FORWARD in named)
+    unused += [Kept.PROJECTION] * (Kept.PROJECTION in named and plan.remat == "none")
+    for name in unused:
+        yield Reason.unsupported(
+            f"keeping the value {name} has no effect because the backward pass of this model's layers does not need it",
+            f"Omit {name}.",
+        )
 
 
 def _reasons(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from stripectl.core.kept import Kept
 from stripectl.core.kernel import kernels
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.plan import STATES, Plan
@@ -21,8 +22,6 @@ from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
 from stripectl.execute.linear_attend import JaxGatedAttend, JaxLinearAttend
 from stripectl.execute.one_call import OneCallAttend
 from stripectl.execute.settings import own_settings
-
-ATTENTION = "attention"  # the name of a shard's output and log-sum-exp in policies of jax.checkpoint
 
 
 def scheme_on_shard(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: bool) -> Callable:
@@ -62,7 +61,7 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
 
     def save(q: jax.Array, kv: KeysValues, starts: jax.Array | None) -> tuple[jax.Array, tuple]:
         kept = list[Any]()
-        out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, kv, starts, kept))
+        out, residual = jax.tree.map(lambda x: checkpoint_name(x, Kept.CONTEXT), forward(q, kv, starts, kept))
         return out, (q, None if kept else kv, tuple(kept), starts, out, residual)
 
     def gradients(residuals: tuple, dout: jax.Array) -> tuple[jax.Array, KeysValues]:

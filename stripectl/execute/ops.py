@@ -11,6 +11,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from stripectl.core import scopes
 from stripectl.core.mesh import HEAD_AXES
@@ -55,6 +56,9 @@ class JaxOps:
     def shards_rows(self) -> bool:
         """Whether they divide the rows of hidden states too."""
         return bool(schemes[self.plan.scheme].row_axes) and self.devices > 1
+
+    def keep(self, x: jax.Array, name: str) -> jax.Array:
+        return checkpoint_name(x, name) if name in self.plan.kept_by_name else x
 
     def to_tensor_parallel(self, x: jax.Array) -> jax.Array:
         if self.shards_rows:

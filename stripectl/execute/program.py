@@ -196,6 +196,12 @@ def put_on_devices(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
+def compiled_host_bytes(compiled: Any) -> int | None:
+    """The bytes of a device's values in the host's memory while a compiled program runs; None where there are none."""
+    memory = compiled.memory_analysis()
+    return (memory and memory.host_temp_size_in_bytes) or None
+
+
 def compiled_peak_bytes(compiled: Any) -> int | None:
     """The peak memory of a device while a compiled program runs, with arguments and results."""
     memory = compiled.memory_analysis()

@@ -30,6 +30,7 @@ FIGURES = (
     "hop_latency_s",
     "collective_latency_s",
     "network_bytes_per_s_one_way",
+    "host_bytes_per_s_one_way",  # between a device and its host's memory
     "network_latency_s",  # of a transfer between slices or nodes, without the time of its bytes
     "block_wait_s",  # that a step of a Pallas grid waits per block that it loads or stores
     "vmem_bytes",  # of a TPU core's memory

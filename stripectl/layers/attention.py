@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stripectl.core.comm import Array, Shifts
+from stripectl.core.kept import Kept
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
 from stripectl.core.parameters import INITIAL, Parameter, bias_of, scale_of
@@ -161,6 +162,7 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
     """Hidden states after the layer's attention."""
     sizes = layer.sizes
     with ops.section(PROJECTIONS):
+        x = ops.keep(x, Kept.INPUTS)
         own = ops.norm(x, weights["attention_norm"]) if sizes.architecture.norms_before else x
         y = ops.to_tensor_parallel(own)
         q, k, v = (ops.einsum("btd,dnh->bnth", y, weights[name]) for name in ("query", "key", "value"))
@@ -179,12 +181,16 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             q, k = ops.rotate(q, layer.turn, query_factor(sizes)), ops.rotate(k, layer.turn)
         elif sizes.gated.delta:
             q, k = (ops.norm(each, factor=sizes.head_dim**-0.5) for each in (q, k))
+        q, k, v = (
+            ops.keep(each, name) for each, name in zip((q, k, v), (Kept.QUERY, Kept.KEY, Kept.VALUE), strict=True)
+        )
     with ops.section(ATTENTION):
         out = layer.attend(q, k, v, *gates)
     with ops.section(PROJECTIONS):
         out = gated_output(out, y, v, weights, sizes, ops)
         out = ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"]))
         out = ops.add_bias(out, weights["output_bias"]) if "output_bias" in biases else out
+        out = ops.keep(out, Kept.PROJECTION)
         return ops.add(x, ops.norm(out, weights["attention_end_norm"]) if sizes.architecture.norms_after else out)
 
 

@@ -2,6 +2,7 @@
 alone, added to the hidden states."""
 
 from stripectl.core.comm import Array
+from stripectl.core.kept import Kept
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
 from stripectl.core.parameters import Parameter, bias_of, scale_of
@@ -46,4 +47,5 @@ def feed_forward(x: Array, weights: Weights, end: Weights, sizes: Model, ops: Op
     with ops.section(FEED_FORWARD):
         out = ops.blockwise(of_rows, weights, x)
         out = ops.add_bias(out, end["down_bias"]) if architecture.feed_forward_bias else out
+        out = ops.keep(out, Kept.FEED_FORWARD)
         return ops.add(x, ops.norm(out, end["feed_forward_end_norm"]) if architecture.norms_after else out)

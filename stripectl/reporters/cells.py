@@ -44,10 +44,11 @@ def spread_cell(m: Measurement) -> str:
 
 def memory_cell(m: Measurement) -> str:
     """The memory that a device needs, of the memory that it has, and whether this is too close to tell."""
+    host = f" and {nbytes(m.host_bytes)} of the host" if m.host_bytes else ""
     if not m.peak_bytes or not m.hbm_bytes:
-        return nbytes(m.peak_bytes)
+        return nbytes(m.peak_bytes) + host
     doubt = f", {Fit.TOO_CLOSE}" * (memory_fit(m) == Fit.TOO_CLOSE)
-    return f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}{doubt}{mark(m, 'memory')}"
+    return f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}{doubt}{host}{mark(m, 'memory')}"
 
 
 def sent_cell(m: Measurement) -> str:

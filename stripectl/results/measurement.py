@@ -48,6 +48,7 @@ class Measurement(Subject):
     bytes: Mapping[str, Count] | None = None  # sent by a device, by opcode
     peak_bytes: Count | None = None
     hbm_bytes: Count | None = None
+    host_bytes: Count | None = None  # of a device's values in the host's memory
     overlap: CommunicationOverlap | None = None
     check: Check | None = None
     cost_source: CostSource | None = None

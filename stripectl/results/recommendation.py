@@ -130,6 +130,7 @@ class Recommendation:
     step_parts: Mapping[str, float] | None
     refused: tuple[RefusedPlans, ...]
     distortions: tuple[Distortion, ...] = ()
+    host_bytes: int | None = None
     statements: tuple[Statement, ...] = ()
     reasons: tuple[str, ...] = ()
     use: Mapping[str, Usage] | None = None

@@ -25,7 +25,7 @@ from stripectl.util.several import Several, several, split_commas
 
 AUTO = "auto"  # a mesh: every mesh
 # Parts of a plan that only a training step has, and parts that only a backward pass has, with their defaults.
-OF_STEPS = {"chunk": None, "remat": "full", "zero": "3", "softmax": None}
+OF_STEPS = {"chunk": None, "remat": "full", "offload": "", "zero": "3", "softmax": None}
 OF_BACKWARD = {"backward": None, "states": "kept"}
 
 

@@ -159,5 +159,6 @@ class Clocks:
 def _step(made: Measurement, clocks: Clocks, at: int) -> Measurement:
     clock = clocks.clock(made)
     memory = clock.ledger.peak(at)
-    made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values())))
+    host_bytes = round(clock.host_bytes) or None
+    made = check_memory(replace(made, memory=memory, peak_bytes=sum(memory.values()), host_bytes=host_bytes))
     return simulated_step(made, clocks.hardware, clock, clocks.attention, at) if made.status == "ok" else made

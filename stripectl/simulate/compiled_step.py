@@ -16,9 +16,11 @@ from stripectl.results.compiled_program import CompiledProgram, ScheduledCollect
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.layer_attention import explained_attention
 from stripectl.simulate.training_step import (
+    COPIES,
     PREDICTED,
     SimulatedStep,
     StepTime,
+    leaving_out,
     ordered_parts,
     with_step_sources,
     with_step_time,
@@ -37,9 +39,10 @@ def compiled_step(
     estimated = {name: cycles / clock for name, cycles in (program.beside or {}).items()} if clock else {}
     beside = estimated or SimulatedStep(workload, plan, hardware, machines, case.flags).outside_attention()
     parts = CompiledStep(workload, plan, machines, beside, sent_beside(program.collectives, plan))
-    return with_step_time(
-        case if estimated else with_step_sources(case, beside, hardware), parts, hardware.kind, PREDICTED
-    )
+    case = case if estimated else with_step_sources(case, beside, hardware)
+    if plan.offloaded:
+        case = leaving_out(case, COPIES)
+    return with_step_time(case, parts, hardware.kind, PREDICTED)
 
 
 def sent_beside(collectives: Sequence[ScheduledCollective], plan: Plan) -> list[tuple[StepTransfer, bool]]:

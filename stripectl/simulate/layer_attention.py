@@ -48,7 +48,7 @@ NO_ATTENTION = LayerAttention(AttentionTime(0.0), None, None, AttentionTime(0.0)
 def recomputes_attention(plan: Plan) -> bool:
     """Whether the backward pass runs attention forward again."""
     transposed = schemes[plan.scheme].backward is None
-    return plan.remat == "full" or (transposed and plan.remat != "none")
+    return not plan.keeps_context or (transposed and plan.remat != "none")
 
 
 def repeats_moves(plan: Plan) -> bool:

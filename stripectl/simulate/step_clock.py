@@ -22,6 +22,7 @@ from stripectl.simulate.part_ledger import PartLedger
 from stripectl.simulate.transfers import StepTransfer, seconds_sent
 
 Seconds = float | np.ndarray  # of one plan, or by plan
+TO_HOST, FROM_HOST = "to the host", "from the host"  # the directions of the link to the host's memory
 
 
 class AttentionTime(NamedTuple):
@@ -39,12 +40,21 @@ class StepClock:
     the step, transfers outside attention, and the seconds of transfers that are exposed and hidden.
 
     `rate` is of matrices, which take no time without it; they run `speed` times as fast. With `hides_parameters`
-    matrices run while parameters and their gradients are transferred."""
+    matrices run while parameters and their gradients are transferred. Copies over the link to the host's memory take no
+    time without its rate."""
 
     def __init__(
-        self, plan: Plan, machine: CostModel, rate: MatrixRate | None, speed: float, hides_parameters: bool
+        self,
+        plan: Plan,
+        machine: CostModel,
+        rate: MatrixRate | None,
+        speed: float,
+        hides_parameters: bool,
+        host_bytes_per_s: float | None,
     ) -> None:
         self.plan, self.machine, self.rate, self.speed = plan, machine, rate, speed
+        self.host_bytes_per_s = host_bytes_per_s
+        self.host_bytes = 0.0  # that wait in the host's memory
         self.ledger = PartLedger()
         self.hides_parameters = hides_parameters
         self.now: Seconds = 0.0
@@ -57,6 +67,7 @@ class StepClock:
         self.exposed_s: Seconds = 0.0
         self.hidden_s: Seconds = 0.0
         self._free = defaultdict[str, Seconds](float)  # when the links of an axis are free
+        self._copied = defaultdict[str, Seconds](float)  # when the directions of the host's link are free
         self._issued = set[tuple[str, tuple[str, ...]]]()  # collectives of parameters of the present program
         self._seconds = functools.cache(lambda transfer: seconds_sent(transfer, plan, machine))
 
@@ -121,6 +132,17 @@ class StepClock:
         if not self.hides_parameters:
             self.wait(end)
         return end
+
+    def copy(self, direction: str, nbytes: float) -> Seconds:
+        """A copy over the link to the host's memory, which begins now if the link is free; return when it ends."""
+        seconds = nbytes / self.host_bytes_per_s if self.host_bytes_per_s else 0.0
+        self.hidden_s += self.times * seconds
+        self._copied[direction] = np.maximum(self.now, self._copied[direction]) + seconds
+        return self._copied[direction]
+
+    def finish_copies(self) -> None:
+        """Wait for all copies to and from the host's memory, which run on while a program repeats."""
+        self.wait(last(self._copied.values()))
 
     def _sent(self, transfer: StepTransfer, ready: Seconds) -> Seconds:
         """When a transfer ends that can begin when it is `ready` and its links are free."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stripectl.core.kept import Kept
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.ops import Weights
 from stripectl.core.parameters import USED, Parameter, parameter_gather
@@ -53,6 +54,11 @@ class SimulatedOps(Recorder):
     def shards_rows(self) -> bool:
         """Whether they divide the rows of hidden states too."""
         return bool(schemes[self.plan.scheme].row_axes) and self.devices > 1
+
+    def keep(self, x: Value, name: str) -> Value:
+        if name not in self.plan.kept_by_name:
+            return x
+        return self.operation(x.shape, [x], kept=True, offloaded=name in self.plan.offloaded, view=True)
 
     def to_tensor_parallel(self, x: Value) -> Value:
         if self.devices == 1:
@@ -299,6 +305,7 @@ class SimulatedOps(Recorder):
             backward,
             needs=[q, *others],
             kept=not times.again,
+            offloaded=Kept.CONTEXT in self.plan.offloaded,
             nbytes=max(output, held - given if self.keeps_everything else 0) + residual,
             needs_result=True,
         )

@@ -29,7 +29,7 @@ from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, head_weights, loss
 from stripectl.simulate.compiler_arrays import COMPILER_ARRAYS
 from stripectl.simulate.layer_attention import NO_ATTENTION, LayerAttention
-from stripectl.simulate.step_clock import StepClock
+from stripectl.simulate.step_clock import FROM_HOST, StepClock
 from stripectl.simulate.step_ops import HaloComm, SimulatedOps, SimulatedWeights
 from stripectl.simulate.step_state import STATE_BYTES, step_state
 from stripectl.simulate.step_tape import ACTIVATIONS, FLOAT32, GATHERED, GRADIENTS, KEEPS, LOGITS, Tape, Value
@@ -64,14 +64,16 @@ def run_step(
     kind: str = "tpu",
     rate: MatrixRate | None = None,
     memory_bytes_per_s: float | None = None,
+    host_bytes_per_s: float | None = None,
     faster: Mapping[str, float] | None = None,
     gradient_bytes: int = STATE_BYTES,
 ) -> StepClock:
     """The clock after a step, in which the attention of each kind of layer takes the given times, or none. Matrices run
-    at `rate`, the optimizer at the memory's rate; `faster` says how many times as fast the parts `compute` and `memory`
-    of the machine are. `gradient_bytes` per element of a gradient are sent; `kind` is the kind of the devices."""
+    at `rate`, the optimizer at the memory's rate, and copies at the rate of the host's link; `faster` says how many
+    times as fast the parts `compute` and `memory` of the machine are. `gradient_bytes` per element of a gradient are
+    sent; `kind` is the kind of the devices."""
     speeds = {"compute": 1.0, "memory": 1.0, **(faster or {})}
-    clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine))
+    clock = StepClock(plan, machine, rate, speeds["compute"], hides_parameters(machine), host_bytes_per_s)
     passes = StepPasses(
         workload, plan, SimulatedOps(plan, workload.dtype, clock, COMPILER_ARRAYS[kind], gradient_bytes)
     )
@@ -131,7 +133,8 @@ class StepPasses:
         last = self.gathered(head_weights(sizes), used=embedding_parameters(sizes).keys())
         ops.transpose(ops.record(lambda: loss(ops.input(self.stream), self.tokens, last, sizes, ops)))
         ops.gradients.clear()
-        # XLA sums the gradient of the head over devices after the layers, so the head and its gradient stay.
+        # XLA sums the gradient of the head over devices after the layers, so the head and its gradient stay; for v6e it
+        # does so before them where values wait in the host's memory, but not for v5p.
         head = sizes.head_parameters / ops.devices
         ledger.take(GATHERED, head * ops.gathered_bytes)
         ledger.take(GRADIENTS, head * STATE_BYTES * (1 + ops.arrays.second_sums))
@@ -154,8 +157,10 @@ class StepPasses:
 
         with ops.clock.repeated(group.layers):
             ops.run(layer)
+            ops.clock.finish_copies()
         before = ledger.total
-        tape = ops.record(layer, KEEPS[group.plan.remat])
+        tape = ops.record(layer, KEEPS.get(group.plan.remat, ()))
+        ops.clock.host_bytes += group.layers * sum(tape.offloaded)
         others = (group.layers - 1) * (ledger.total - before)
         ledger.take(ACTIVATIONS, others)
         return tape, others
@@ -165,10 +170,14 @@ class StepPasses:
         ops = self.ops
         gradients = group.workload.sizes.layer_parameters / ops.devices * STATE_BYTES
         of_the_layer_before = ops.ledger.hold(GRADIENTS, gradients * ops.arrays.overlapped)
+        of_the_next_layer = ops.ledger.hold(ACTIVATIONS, sum(tape.offloaded))
         with ops.clock.repeated(group.layers):
+            for nbytes in tape.offloaded:
+                ops.clock.copy(FROM_HOST, nbytes)
             ops.transpose(tape)
+            ops.clock.finish_copies()
         ops.gradients.clear()
-        del of_the_layer_before
+        del of_the_layer_before, of_the_next_layer
         ops.ledger.give_back(ACTIVATIONS, others)
 
 

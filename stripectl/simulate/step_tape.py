@@ -20,7 +20,7 @@ from stripectl.core.scopes import ATTENTION, HEAD
 from stripectl.core.workload import DTYPE_BYTES
 from stripectl.simulate.compiler_arrays import CompilerArrays
 from stripectl.simulate.part_ledger import PartAllocation, PartLedger
-from stripectl.simulate.step_clock import Seconds, StepClock
+from stripectl.simulate.step_clock import TO_HOST, Seconds, StepClock
 
 FLOAT32 = DTYPE_BYTES["float32"]
 # Kinds of operations, as `training.sharding.POLICIES` tells them apart.
@@ -28,7 +28,7 @@ MOVE, MATRIX, SUM, OTHER = "move", "matrix", "sum", "other"
 GATHER = "gather"  # of a parameter: never kept
 # Parts of memory.
 ACTIVATIONS, GATHERED, GRADIENTS, LOGITS = "activations", "gathered parameters", "gradients", "logits"
-KEEPS = {"full": (), "attention": (), "dots": (MATRIX, SUM), "none": (MATRIX, SUM, OTHER)}
+KEEPS = {"dots": (MATRIX, SUM), "none": (MATRIX, SUM, OTHER)}  # other values of `remat` keep named values only
 
 
 class Slot(NamedTuple):
@@ -76,10 +76,12 @@ class Operation(NamedTuple):
 
 
 class Tape(NamedTuple):
-    """The recorded operations of a program, and the parameters whose gathers a replayed program has not begun."""
+    """The recorded operations of a program, the parameters whose gathers a replayed program has not begun, and the
+    bytes of its values that wait in the host's memory."""
 
     operations: list[Operation]
     gathers: list[Value]
+    offloaded: list[float]
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Recorder:
 
     def record(self, program: Callable[[], Value], keeps: Sequence[str] | None = None) -> Tape:
         """The operations of a program that runs now, or is replayed where only values of some kinds were kept."""
-        before, self.tape, self.keeps = (self.tape, self.keeps), Tape([], []), keeps
+        before, self.tape, self.keeps = (self.tape, self.keeps), Tape([], [], []), keeps
         program()
         found = self.tape
         self.tape, self.keeps = before
@@ -181,6 +183,7 @@ class Recorder:
         needs: Sequence[Value] = (),
         kind: str = OTHER,
         kept: bool | None = None,
+        offloaded: bool = False,
         itemsize: int | None = None,
         nbytes: float | None = None,
         part: str | None = None,
@@ -189,8 +192,9 @@ class Recorder:
         needs_result: bool = False,
     ) -> Value:
         """The result of an operation. `forward` returns when the result is there if that is later than now. The result
-        is kept if values of its `kind` are, unless `kept` says so. It takes `nbytes` of memory where that is more than
-        the array; a `view` takes none."""
+        is kept if values of its `kind` are, unless `kept` says so. An `offloaded` result waits in the host's memory;
+        its copy back began with the program (`StepPasses.backward`). It takes `nbytes` of memory where that is more
+        than the array; a `view` takes none."""
         out, section = self.value(shape, itemsize, part), self.clock.section
         size = out.nbytes if nbytes is None else nbytes
         if self.tape is not None:
@@ -205,10 +209,19 @@ class Recorder:
                 ready = forward and forward()
                 out.ready = 0.0 if ready is None else ready
 
+        def fetch(out: Value) -> None:
+            out.memory = self.ledger.hold(ACTIVATIONS, size)
+
         if self.keeps is None:
             make(out)
+            if offloaded:
+                self.clock.copy(TO_HOST, size)
+        elif offloaded and self.tape:
+            self.tape.offloaded.append(size)
+            out.make = fetch
         elif kind in self.keeps if kept is None else kept:
-            out.memory = self.ledger.hold(ACTIVATIONS, size)
+            shared = inputs[0].memory if view and inputs else None
+            out.memory = shared or self.ledger.hold(ACTIVATIONS, size)
         else:
             out.make = make
             if kind == GATHER and self.tape:

@@ -46,6 +46,7 @@ from stripectl.simulate.transfers import StepTransfer
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
 COMMUNICATION = "communication"  # the exposed part
+COPIES = "of a step: copies to and from the host's memory"
 ROUNDING = 1e-9  # of sums of seconds
 
 
@@ -118,7 +119,15 @@ def with_step_sources(case: Measurement, beside: Mapping[str, float], hardware: 
     if rate := matrix_rate(hardware, case.workload.dtype, case.flags):
         known = replace(known, sources={**(known.sources or {}), "matrices": rate.source})
         unknown += [f"of a step: rates of matrices on this machine ({rate.source} hold)"] * (not rate.own)
-    left_out = "; ".join(filter(None, [known.left_out, LEFT_OUT, *unknown]))
+    if case.plan.offloaded and hardware.figure("host_bytes_per_s_one_way") is None:
+        unknown.append(f"{COPIES} (no rate is known)")
+    return leaving_out(replace(case, cost_source=known), LEFT_OUT, *unknown)
+
+
+def leaving_out(case: Measurement, *parts: str) -> Measurement:
+    """The case, with a note of parts that its time does not include."""
+    known = case.cost_source or CostSource(source=CostOrigin.NONE)
+    left_out = "; ".join(filter(None, [known.left_out, *parts]))
     return replace(case, cost_source=replace(known, left_out=left_out))
 
 
@@ -179,6 +188,7 @@ class SimulatedStep:
             kind=self.hardware.kind,
             rate=matrix_rate(self.hardware, self.workload.dtype, self.flags),
             memory_bytes_per_s=self.hardware.figure("hbm_bytes_per_s"),
+            host_bytes_per_s=self.hardware.figure("host_bytes_per_s_one_way"),
             faster=self.faster,
             gradient_bytes=self.gradient_bytes,
         )

@@ -10,6 +10,7 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from stripectl.core.kept import Kept
 from stripectl.core.parameters import (
     STORED,
     USED,
@@ -19,11 +20,11 @@ from stripectl.core.parameters import (
     wide_axes,
 )
 from stripectl.core.plan import Plan
-from stripectl.execute.attention import ATTENTION
 from stripectl.execute.parameters import gathered_again, gathered_parameter
 
 # No policy keeps these: they repeat the input in another place or form, and would keep gathered parameters.
 MOVES = ("convert_element_type", "broadcast_in_dim", "reshape", "transpose")
+HOST = "pinned_host"  # JAX's name of the host's memory
 SCHEMES_RANK = 4  # of the arrays that schemes gather; parameters and hidden states have fewer dimensions
 
 
@@ -37,15 +38,31 @@ def save_sums(primitive: Any, *_: Any, **__: Any) -> bool:
     return primitive.name in ("psum", "psum_invariant", "reduce_scatter")
 
 
-NAMED = jax.checkpoint_policies.save_only_these_names(ATTENTION)
 POLICIES: dict[str, Callable[..., Any]] = {
-    "full": jax.checkpoint_policies.nothing_saveable,
-    "attention": NAMED,
     "dots": jax.checkpoint_policies.save_from_both_policies(
-        jax.checkpoint_policies.save_from_both_policies(jax.checkpoint_policies.dots_saveable, save_sums), NAMED
+        jax.checkpoint_policies.save_from_both_policies(jax.checkpoint_policies.dots_saveable, save_sums),
+        jax.checkpoint_policies.save_only_these_names(Kept.CONTEXT),
     ),
     "none": save_everything,
 }
+
+
+def policy_of(plan: Plan) -> Callable[..., Any]:
+    """The policy of a plan: named values lie where the plan says, and its word for `remat` decides on all others."""
+    offloaded = plan.kept_by_name & plan.offloaded
+    named = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=sorted(plan.kept_by_name - offloaded),
+        names_which_can_be_offloaded=sorted(offloaded),
+        offload_src="device",
+        offload_dst=HOST,
+    )
+    others = POLICIES.get(plan.remat)
+
+    def policy(primitive: Any, *args: Any, **params: Any) -> Any:
+        by_name = primitive.name == "name" and params["name"] in plan.kept_by_name
+        return others(primitive, *args, **params) if others and not by_name else named(primitive, *args, **params)
+
+    return policy
 
 
 class StoredWeights(NamedTuple):
@@ -89,7 +106,7 @@ class ParameterSharding:
 
     def remat(self, layer: Callable) -> Callable:
         """A layer that keeps the values of the plan's policy for its backward pass."""
-        return jax.checkpoint(layer, policy=POLICIES[self.plan.remat])
+        return jax.checkpoint(layer, policy=policy_of(self.plan))
 
 
 @dataclass(frozen=True)

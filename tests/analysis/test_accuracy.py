@@ -1,6 +1,7 @@
 """Predictions beside published measurements: their errors are counts of a table, which do not flicker."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from stripectl.analysis.accuracy.attention import (
     published_devices,
 )
 from stripectl.analysis.accuracy.collectives import collective_groups, published_collectives
-from stripectl.analysis.accuracy.gpu_steps import gpu_step_times
+from stripectl.analysis.accuracy.framework_steps import framework_step_times
 from stripectl.analysis.accuracy.meshes import as_jax_lays_it, mesh_orders, mesh_times, published_plans
 from stripectl.analysis.accuracy.paper import measured_devices, paper_kernel, speed_ups
 from stripectl.analysis.accuracy.ratio_error import ratio_error
@@ -162,10 +163,17 @@ def test_recurrences_are_compared_with_rows_that_set_no_figure() -> None:
 
 def test_rings_of_frameworks_are_simulated() -> None:
     """BurstEngine's two rings within 20 %; its ring of 32k tokens reached a third of their rate."""
-    short, *rings, step = gpu_step_times()
+    short, *rings, step = framework_step_times()[:4]
     assert [each.seq_len for each in rings] == [2**16, 2**17]
     assert all(0.8 < each.ratio < 1.2 for each in rings) and short.ratio < 0.8
     assert step.target == "h100:8" and 0.7 < step.ratio < 1.2
+
+
+def test_steps_of_maxtext_are_simulated_with_what_they_keep_and_offload() -> None:
+    """Eight published steps of dense models on v6e and tpu7x, to which nothing was fitted."""
+    ratios = [each.ratio for each in framework_step_times() if "MaxText" in each.source]
+    assert len(ratios) == 8 and all(0.8 < ratio < 1.2 for ratio in ratios)
+    assert sum(abs(math.log(ratio)) for ratio in ratios) / len(ratios) < 0.08
 
 
 def test_the_papers_speed_ups_are_simulated() -> None:

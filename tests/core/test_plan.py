@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stripectl.core.defaults import with_mesh
+from stripectl.core.kept import Kept
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts, parse_tile
 from stripectl.core.mesh import AXES, STORED_AXES, make_mesh
@@ -16,6 +17,8 @@ from stripectl.core.plan import (
     MESSAGES,
     OFFLOADED,
     REMAT,
+    REMAT_NAMES,
+    STATE_OFFLOADED,
     STATES,
     UNBUILT,
     ZERO,
@@ -56,7 +59,6 @@ UNBUILT_VALUES = {
     "sliding": SOFTMAX.map(str),
     "chunked": SOFTMAX.map(str),
     "message": st.sampled_from(MESSAGES),
-    "offload": some_of(OFFLOADED),
     "expert": st.one_of(st.integers(1, 256).map(str), some_of(STORED_AXES)),
 }
 UNBUILT_PARTS = st.fixed_dictionaries({}, optional=UNBUILT_VALUES).map(
@@ -72,7 +74,8 @@ TILES = st.builds(tile_of, st.integers(1, 8192), st.integers(1, 8192), st.one_of
     st.one_of(st.none(), TILES),
     st.integers(1, 9),
     st.one_of(st.none(), st.integers(0, 4096)),
-    st.sampled_from(REMAT),
+    st.one_of(st.sampled_from(REMAT), some_of(REMAT_NAMES).filter(lambda names: names != Kept.CONTEXT)),
+    st.one_of(st.just(""), some_of(OFFLOADED)),
     st.sampled_from(ZERO),
     st.sampled_from(STATES),
     st.one_of(st.none(), TILES),
@@ -87,6 +90,7 @@ def test_what_is_printed_parses(
     unroll: int,
     chunk: int | None,
     remat: str,
+    offload: str,
     zero: str,
     states: str,
     backward: Tile | None,
@@ -94,7 +98,7 @@ def test_what_is_printed_parses(
     unbuilt: tuple[str, ...],
 ) -> None:
     own = None if backward == tile else backward
-    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, zero, states, own)
+    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, offload, zero, states, own)
     plan = replace(plan, softmax=softmax, unbuilt=unbuilt)
     assert parse_plan(str(plan)) == plan
 
@@ -146,6 +150,9 @@ def test_defaults_and_short_forms() -> None:
         "ring@message=head",
         "ring@offload=inputs+input",
         "ring@offload=",
+        "ring@remat=inputs",
+        "ring@remat=query+full",
+        "ring@remat=",
         "ring@expert=0",
         "ring@expert=fsdp+tensor",
         "ring@expert=8,expert=fsdp",
@@ -157,16 +164,21 @@ def test_garbage_is_refused(text: str) -> None:
 
 
 def test_parts_that_nothing_computes_yet_have_one_form() -> None:
-    text = "ring@expert=ring+fsdp,ring=4,offload=parameters+inputs,sliding=ulysses/xla,message=latent"
-    assert str(parse_plan(text)) == (
-        "ring@ring=4,sliding=ulysses/xla,message=latent,offload=inputs+parameters,expert=fsdp+ring"
-    )
+    text = "ring@expert=ring+fsdp,ring=4,sliding=ulysses/xla,message=latent"
+    assert str(parse_plan(text)) == "ring@ring=4,sliding=ulysses/xla,message=latent,expert=fsdp+ring"
+
+
+def test_kept_values_have_one_form() -> None:
+    text = "ring@ring=4,remat=context+query,offload=parameters+inputs"
+    assert str(parse_plan(text)) == "ring@ring=4,offload=inputs+parameters,remat=query+context"
+    assert parse_plan("ring@remat=context") == parse_plan("ring@remat=attention")
 
 
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
         *((f"ring@{part}", f"{part} is not built yet. Omit it.") for part in ("message=latent", "expert=8")),
+        *((f"ring@offload=inputs+{name}", f"offload={name} is not built yet. Omit it.") for name in STATE_OFFLOADED),
         ("ring@ring=16", "needs 16 devices"),
         ("ring@ulysses=2", "has no axis ulysses"),
         ("ring@ring=3", "rows that divide evenly"),

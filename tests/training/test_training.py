@@ -54,6 +54,8 @@ DEFAULT = [
     "ring/zigzag@fsdp=2,ring=2,tensor=2,chunk=0,remat=attention",
     "all_gather/striped@data=2,ring=2,tensor=2,chunk=0,remat=attention,zero=0",
     "ring/striped@fsdp=2,ring=4,chunk=4,zero=1",
+    "ring/zigzag@fsdp=2,ring=2,tensor=2,chunk=4,remat=query+value,offload=inputs+context",
+    "ring/striped@data=2,ring=2,tensor=2,chunk=0,remat=dots,offload=inputs+key+projection",
 ]
 # Plans by model: layers of linear attention, and of both kinds.
 OTHERS = {

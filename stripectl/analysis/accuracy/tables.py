@@ -12,7 +12,7 @@ from stripectl.analysis.accuracy.attention import (
 )
 from stripectl.analysis.accuracy.collectives import CollectiveGroup, collective_groups
 from stripectl.analysis.accuracy.compiled_steps import CompiledSpeedUpAccuracy, compiled_errors
-from stripectl.analysis.accuracy.gpu_steps import GpuStepTime, gpu_step_times
+from stripectl.analysis.accuracy.framework_steps import FrameworkStepTime, framework_step_times
 from stripectl.analysis.accuracy.memory import MemoryAccuracy, memory_errors
 from stripectl.analysis.accuracy.meshes import MeshOrder, MeshTime, mesh_orders, mesh_times, rank_correlation
 from stripectl.analysis.accuracy.paper import (
@@ -34,7 +34,7 @@ class Accuracy:
     attention: Sequence[AttentionGroup]
     recurrences: Sequence[RecurrenceGroup]
     collectives: Sequence[CollectiveGroup]
-    gpu_steps: Sequence[GpuStepTime]
+    framework_steps: Sequence[FrameworkStepTime]
     paper: Sequence[SpeedUpAccuracy]
     paper_constants: Mapping[str, PaperKernel]
     paper_compiled: Sequence[CompiledSpeedUpAccuracy]
@@ -48,7 +48,7 @@ class Accuracy:
             "attention": [each._asdict() | {"error": each.error._asdict()} for each in self.attention],
             "recurrences": [each._asdict() | {"error": each.error._asdict()} for each in self.recurrences],
             "collectives": [each._asdict() | {"error": each.error._asdict()} for each in self.collectives],
-            "gpu_steps": [each._asdict() for each in self.gpu_steps],
+            "framework_steps": [each._asdict() for each in self.framework_steps],
             "paper": [each._asdict() for each in self.paper],
             "paper_constants": {name: record_json(each) for name, each in self.paper_constants.items()},
             "paper_compiled": [each._asdict() for each in self.paper_compiled],
@@ -70,7 +70,7 @@ def compute_accuracy(rows: bool = False) -> Accuracy:
         attention=[group for name in published_devices() for group in attention_groups(name)],
         recurrences=recurrence_groups(),
         collectives=collective_groups(),
-        gpu_steps=gpu_step_times(),
+        framework_steps=framework_step_times(),
         paper=[speed_up_error(name) for name in measured_devices()],
         paper_constants=paper_kernel(),
         paper_compiled=compiled_errors(),

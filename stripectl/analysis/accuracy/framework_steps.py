@@ -1,9 +1,11 @@
-"""Simulated rings and training steps of frameworks on GPUs, compared with times that others measured
-(`profiles/published/gpu_steps.csv`). A framework's kernel is FlashAttention or cuDNN; the simulated one is cuDNN.
+"""Simulated rings and training steps of frameworks, compared with times that others measured
+(`profiles/published/steps.csv`). A framework's kernel on GPUs is FlashAttention or cuDNN; the simulated one is cuDNN.
+Rows of MaxText keep and offload the values that its recipe names, where the backward pass needs them.
 
 BurstEngine gives FLOP/s of a causal mask with both passes, 3.5 times the forward pass; the file has seconds.
 """
 
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -20,7 +22,7 @@ from stripectl.util.files import table_rows
 HEADS_OF = " heads of "  # of a row that is attention alone
 
 
-class GpuStepTime(NamedTuple):
+class FrameworkStepTime(NamedTuple):
     """A published time of a ring or of a step, and its prediction, in seconds."""
 
     source: str
@@ -28,6 +30,7 @@ class GpuStepTime(NamedTuple):
     computes: str
     seq_len: int
     plan: str
+    batch: int
     seconds: float
     predicted: float
 
@@ -37,16 +40,16 @@ class GpuStepTime(NamedTuple):
 
 
 @cache
-def gpu_step_times() -> tuple[GpuStepTime, ...]:
+def framework_step_times() -> tuple[FrameworkStepTime, ...]:
     """Every published time."""
-    found: list[GpuStepTime] = []
-    for row in table_rows("published/gpu_steps"):
-        what = row["target"], row["computes"], int(row["seq_len"]), row["plan"]
-        found.append(GpuStepTime(row["source"], *what, float(row["seconds"]), gpu_step_s(*what)))
+    found: list[FrameworkStepTime] = []
+    for row in table_rows("published/steps"):
+        what = row["target"], row["computes"], int(row["seq_len"]), row["plan"], int(row["batch"])
+        found.append(FrameworkStepTime(row["source"], *what, float(row["seconds"]), framework_step_s(*what)))
     return tuple(found)
 
 
-def gpu_step_s(target: str, computes: str, seq_len: int, plan: str) -> float:
+def framework_step_s(target: str, computes: str, seq_len: int, plan: str, batch: int) -> float:
     """Seconds of a plan for causal attention, `40 heads of 128` in both passes, or a step of a model."""
     place, parsed = parse_target(target), parse_plan(plan)
     heads, alone, size = computes.partition(HEADS_OF)
@@ -54,7 +57,7 @@ def gpu_step_s(target: str, computes: str, seq_len: int, plan: str) -> float:
         count, dim = int(heads), int(size)
         work = Workload(seq_len=seq_len, heads=count, kv_heads=count, head_dim=dim, passes="forward-backward")
     else:
-        work = step_workload(computes, seq_len)
+        work = replace(step_workload(computes, seq_len), batch=batch)
     machine = cost_model(place.hardware, work, parsed, place_mesh(place, parsed.mesh or ()))
     if alone:
         return simulate(work, parsed, machine).seconds
