@@ -4,9 +4,9 @@
 
 Plans print and parse. A text may omit the layout and the kernel, which are then still to be chosen (`costs.defaults`);
 omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it differs from the tile of
-the forward pass. `chunk`, `remat`, `zero` and `softmax` apply only to a training step. `chunk` is the number of a
-device's rows that feed-forward and loss compute at once; `remat` says which values are kept for the backward pass, by a
-word or by names (`remat=query+context`); `offload` names values that wait in the host's memory
+the forward pass. `chunk`, `remat`, `offload`, `zero` and `softmax` apply only to a training step. `chunk` is the number
+of a device's rows that feed-forward and loss compute at once; `remat` says which values are kept for the backward pass,
+by a word or by names (`remat=query+context`); `offload` names values that wait in the host's memory
 (`offload=inputs+query`); `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a
 model with linear and softmax layers, the plan's own scheme, kernel and tiles are for the linear layers, and `softmax`
 gives the softmax layers theirs (`softmax=all_gather/xla/512x1024`), or also another layout (`softmax=ring/zigzag/xla`):

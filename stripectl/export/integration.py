@@ -92,9 +92,17 @@ def _entry(each: Integration, job: Job, m: Measurement) -> Usage:
 
 
 def _parts_to_set(each: Integration, job: Job) -> list[str]:
-    """A note of the parts of a step's layers that a framework's text does not set."""
-    parts = ", ".join(job.work.architecture.to_json()) if each.version and job.work.passes == STEP else ""
-    return [f"These parts of the model are not in the text: {parts}. Set them in {each.title}."] if parts else []
+    """Notes of the parts of a step's layers, and of the values that the plan keeps, that a framework's text does not
+    set."""
+    if not each.version or job.work.passes != STEP:
+        return []
+    kept = [option for option in job.plan.changed_options if option.partition("=")[0] in ("remat", "offload")]
+    missing = {"parts of the model": [*job.work.architecture.to_json()], "options of the plan": kept}
+    return [
+        f"These {what} are not in the text: {', '.join(parts)}. Set them in {each.title}."
+        for what, parts in missing.items()
+        if parts
+    ]
 
 
 def nearest(each: Integration, job: Job) -> Plan | None:

@@ -83,6 +83,15 @@ def test_parts_of_a_models_layers_that_a_text_does_not_set_are_named() -> None:
         assert not any("not in the text" in note for note in usage["yaml"].notes + usage["python"].notes)
 
 
+def test_values_that_a_plan_keeps_are_named_where_a_text_does_not_set_them() -> None:
+    work = Workload(seq_len=2**17, passes=STEP, model="7b", **load_model("7b").step_sizes)
+    plan = "ring/zigzag/splash@ring=16,tile=512,remat=query,offload=inputs"
+    usage = usage_of(measurement_of(plan, workload=work, target="v5p:2x2x4"))
+    note = "These options of the plan are not in the text: offload=inputs, remat=query. Set them in MaxText."
+    assert usage["maxtext"].text and note in usage["maxtext"].notes
+    assert all("offload=inputs" in (usage[name].text or "") for name in ("yaml", "python"))
+
+
 def test_every_batch_survives_maxtexts_division() -> None:
     assert int(49 * (1 / 49)) == 0
     for devices, batch in itertools.product(range(1, 600), (1, 2, 7, 64)):
