@@ -86,6 +86,8 @@ class Kernel:
     table_only: only times of the kernel are known, and nothing here runs it: it can be simulated.
     returns_result: it is a library's kernel, whose calls return results and not states. A call that holds all scores is
         final; other results are merged and summed in float32.
+    caps_scores: forward, backward, forward_once, backward_once and scores take soft_cap=c: scores x, after their
+        scale and before the mask, become c * tanh(x / c).
     makes_hops: the kernel sends the hops of a ring itself while it computes tiles: forward and backward take a
         `FusedHop` too, and return (their usual result, the arrays that the hop has brought).
     fallback: the kernel for cases that this kernel does not support, on the same hardware.
@@ -139,6 +141,7 @@ class Kernel:
     counting_tile: Tile | None = None
     table_only: bool = False
     returns_result: bool = False
+    caps_scores: bool = False
     makes_hops: bool = False
     fallback: str = ""
     known_tile: Callable[[Any, Any, Sequence[str], str], KnownTile | None] | None = None

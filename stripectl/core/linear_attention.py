@@ -52,9 +52,10 @@ def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, object
     if kind != "linear":
         softmax = {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0], "key_heads": None, "d_conv": None}
         return {"attention": kind, "linear_heads": None, **softmax}
+    linear: dict[str, object] = {"attention": kind, "sinks": False, "soft_cap": None}
     if linear_heads is None:
-        return {"attention": kind}
-    return {"attention": kind, "linear_heads": None, "kv_heads": linear_heads.heads, **linear_heads._asdict()}
+        return linear
+    return {**linear, "linear_heads": None, "kv_heads": linear_heads.heads, **linear_heads._asdict()}
 
 
 def pattern_of(attention: object) -> list[str]:

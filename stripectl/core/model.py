@@ -1,9 +1,10 @@
 """The sizes of a transformer."""
 
+import reprlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from stripectl.core.architecture import LLAMA, Architecture
+from stripectl.core.architecture import LLAMA, Architecture, is_positive
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
     ATTENTIONS,
@@ -16,6 +17,7 @@ from stripectl.core.linear_attention import (
 )
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.replacement import Replacement
+from stripectl.errors import BadInput
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
 STEP_FIELDS = (
@@ -23,12 +25,27 @@ STEP_FIELDS = (
     "other_parameters",
     "architecture",
 )  # of a workload; attention alone does not depend on them
+SOFTMAX = ("sinks", "soft_cap")  # fields of a workload or model that describe its softmax attention
 MAX_HEADS = 2**16  # each has its own decay
 
 
 def max_size(name: str) -> int:
     """The largest value of a size."""
     return MAX_HEADS if name in ("heads", "kv_heads", "key_heads") else MAX_SEQ_LEN
+
+
+def check_softmax(attention: str, sinks: object, soft_cap: object) -> None:
+    """Do nothing where a model, or one layer, can have such sinks and such a soft cap of scores.
+
+    Raises:
+        BadInput: a value is wrong, or no layer has softmax attention.
+    """
+    if not isinstance(sinks, bool):
+        raise BadInput(f"sinks must be true or false, not {reprlib.repr(sinks)}.")
+    if soft_cap is not None and not is_positive(soft_cap):
+        raise BadInput(f"soft_cap must be a positive number, not {reprlib.repr(soft_cap)}.")
+    if attention == "linear" and (sinks or soft_cap):
+        raise BadInput("linear attention has no softmax that sinks or a soft cap could change. Omit them.")
 
 
 class Matrix(NamedTuple):
@@ -50,10 +67,11 @@ class Matrix(NamedTuple):
 class Model:
     """The sizes of a transformer that decide its arithmetic, and its attention (as in a Workload) where that is not
     softmax; a YAML file in `profiles/models/`. `architecture` says how its layers differ from LLaMA's.
-    `d_conv` is the number of tokens that the short convolution of a layer
-    with a recurrence adds up. `replaced` are the parts of a published model that are not computed.
-    `other_parameters` is the number of the model's parameters that no computed matrix has: more of the replaced parts,
-    and `vector_parameters` of the file (norms, biases, convolutions). It is negative where the model has fewer."""
+    `sinks` and `soft_cap` are of its softmax layers, as in a Workload. `d_conv` is the number of tokens that the short
+    convolution of a layer with a recurrence adds up. `replaced` are the parts of a published model that are not
+    computed. `other_parameters` is the number of the model's parameters that no computed matrix has: more of the
+    replaced parts, and `vector_parameters` of the file (norms, biases, sinks, convolutions). It is negative where the
+    model has fewer."""
 
     name: str
     hidden: int
@@ -66,6 +84,8 @@ class Model:
     key_heads: int | None = None
     linear_heads: LinearHeads | None = None
     v_head_dim: int | None = None
+    sinks: bool = False
+    soft_cap: float | None = None
     d_conv: int | None = None
     attention: str = ATTENTIONS[0]
     recurrence: str = CONSTANT

@@ -95,6 +95,9 @@ def _reasons(
             f"{plan.scheme} does not run on the {plan.layout} layout", f"Try {' or '.join(scheme.layouts)}."
         )
     yield from _family_reasons(plan, scheme, kernel, workload)
+    if workload.soft_cap and not kernel.caps_scores:
+        able = "pallas_tpu" if kind == "tpu" else DEFAULT_KERNELS["softmax"]
+        yield Reason.unsupported(f"{plan.kernel} computes no soft cap of scores", f"Try --kernel {able}.")
     for axis in unused_axes(plan):
         uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence stays on one device"
         yield Reason(ReasonKind.NO_AXIS, f"{plan.scheme} has no axis {axis}; {uses}", f"Try {axis}=1.")

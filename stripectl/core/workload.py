@@ -25,7 +25,7 @@ from stripectl.core.linear_attention import (
     recurrence_of,
 )
 from stripectl.core.mask_tiles import count_pairs
-from stripectl.core.model import MODEL_SIZES, STEP_FIELDS, Model, max_size
+from stripectl.core.model import MODEL_SIZES, SOFTMAX, STEP_FIELDS, Model, check_softmax, max_size
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.replacement import checked_parameters
 from stripectl.errors import BadInput
@@ -38,10 +38,21 @@ PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 # Not written where they have their default.
-OPTIONAL = (*STEP_FIELDS, "key_heads", "d_conv", "linear_heads", "v_head_dim", "query_len", "documents", *LINEAR)
+OPTIONAL = (
+    *STEP_FIELDS,
+    *SOFTMAX,
+    "key_heads",
+    "d_conv",
+    "linear_heads",
+    "v_head_dim",
+    "query_len",
+    "documents",
+    *LINEAR,
+)
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 GATE_DTYPE = "float32"  # of a recurrence's gates: their logarithms add up over a sequence
+SINK_DTYPE = "float32"  # of sinks, which join a float32 log-sum-exp
 MAX_DOCUMENTS, MAX_PACKED_TOKENS = 2**20, 2**24  # documents in a sequence, and its positions: each is looked up
 
 
@@ -57,9 +68,11 @@ class Workload:
     `heads` of values has a state, and equal groups of them share `key_heads` heads of queries and keys. A step may have
     a pattern of both kinds, one letter per layer, which repeats: `LLLS`; `linear_heads` are the heads of its linear
     layers, where they are different; `d_conv` is the number of tokens of their short convolutions, which only a step
-    has. `query_len` queries at the end of `seq_len` keys are the new queries of an inference with a cached prefix;
-    None means all. `documents` are the lengths of the documents that are packed in the sequence, repeated until it is
-    full; a query sees only its own document. A `forward-backward` pass computes the output and, from a cotangent of
+    has. Scores x of softmax attention are soft_cap * tanh(x / soft_cap) where there is a `soft_cap`, and with `sinks`
+    the sum of a query's exponentials has one more, of a number per query head (gpt-oss). `query_len` queries at the end
+    of `seq_len` keys are the new queries of an inference with a cached prefix; None means all. `documents` are the
+    lengths of the documents that are packed in the sequence, repeated until it is full; a query sees only its own
+    document. A `forward-backward` pass computes the output and, from a cotangent of
     the output, the gradients of queries, keys and values. A `step` is a step of the whole model: loss, gradients and
     the optimizer's update; only a step has the sizes of a model. `other_parameters` is the number of the model's
     parameters that no computed matrix has; memory counts them. `architecture` says how the model's layers differ from
@@ -73,6 +86,8 @@ class Workload:
     key_heads: int | None = None
     linear_heads: LinearHeads | None = None
     v_head_dim: int | None = None
+    sinks: bool = False
+    soft_cap: float | None = None
     d_conv: int | None = None
     batch: int = 1
     dtype: str = "bfloat16"
@@ -110,6 +125,7 @@ class Workload:
         parse_mask(self.mask)
         linear = self.recurrence, self.decay, self.features
         check_linear(self.attention, *linear, heads=self.kv_heads, layers=self.layers, d_conv=self.d_conv)
+        check_softmax(self.attention, self.sinks, self.soft_cap)
         self._check_key_heads()
         self._check_pattern()
         if self.passes == STEP and self.other_parameters != 0:
@@ -301,6 +317,7 @@ class Workload:
                 "linear_heads",
                 "v_head_dim",
                 "d_conv",
+                *SOFTMAX,
             )
         }
         return Model(name=self.model or "", **own)

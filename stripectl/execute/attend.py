@@ -65,6 +65,7 @@ class JaxAttend:
     tiles: Mapping[str, Tile]
     starts_BD: jax.Array | None = None
     value_dim: int | None = None  # of values and the output, where it differs from the queries'
+    soft_cap: float | None = None  # of scores
 
     gates = 0  # arrays behind keys and values
     saves_output = False  # for its backward pass
@@ -78,6 +79,11 @@ class JaxAttend:
 
     def rounds(self, by: int = 1) -> int:
         return self.sharding.rounds(by)
+
+    @property
+    def of_scores(self) -> dict[str, float]:
+        """The kernel's options for scores."""
+        return {} if self.soft_cap is None else {"soft_cap": self.soft_cap}
 
     def rates(self, kv: KeysValues) -> tuple:
         """The kernel's additional arguments for these keys and values."""
@@ -153,7 +159,8 @@ class JaxAttend:
         bands = self.bands(me, src, part)
 
         def compute(*besides: Any) -> tuple[jax.Array, ...]:
-            return self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], *besides)
+            given = dout, lse, delta, into, bands, self.tiles["backward"], *besides
+            return self.kernel.backward(q, *kv, *given, **self.of_scores)
 
         with jax.named_scope(scopes.ATTEND_BACKWARD):
             dq, dk, dv = self.computed(compute, kv)
@@ -167,7 +174,7 @@ class JaxAttend:
 
     def scores(self, q: jax.Array, k: jax.Array, me: Index, src: Index) -> jax.Array:
         def compute(starts: jax.Array | None, q: jax.Array, k: jax.Array, me: Index, src: Index) -> jax.Array:
-            return self.kernel.scores(q, k, replace(self, starts_BD=starts).bands(me, src))
+            return self.kernel.scores(q, k, replace(self, starts_BD=starts).bands(me, src), **self.of_scores)
 
         with jax.named_scope(scopes.ATTEND_FORWARD):
             return recompute_in_backward(compute)(self.starts_BD, q, k, me, src)
@@ -240,7 +247,8 @@ def _attend_pair(
 ) -> State:
     bands = replace(attend, starts_BD=starts).bands(me, src, part)
     q = q.astype(kv[0].dtype)
-    return attend.kernel.forward(q, *kv, state, bands, attend.tiles["forward"], *attend.rates(kv))
+    given = state, bands, attend.tiles["forward"], *attend.rates(kv)
+    return attend.kernel.forward(q, *kv, *given, **attend.of_scores)
 
 
 def _attend_pair_forward(

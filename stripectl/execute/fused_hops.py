@@ -74,7 +74,8 @@ class FusedHopAttend(JaxAttend):
         bands = self.bands(me, src, part)
 
         def compute(hop: FusedHop | None) -> tuple:
-            return self.kernel.forward(q.astype(kv[0].dtype), *kv, into, bands, self.tiles["forward"], hop)
+            given = into, bands, self.tiles["forward"], hop
+            return self.kernel.forward(q.astype(kv[0].dtype), *kv, *given, **self.of_scores)
 
         with jax.named_scope(scopes.ATTEND_FORWARD):
             return self.computed(compute, kv)

@@ -64,7 +64,7 @@ class OneCallAttend(JaxAttend):
             return super().backward(saved, kv, me, src, into=before, part=part)
         with jax.named_scope(scopes.ATTEND_BACKWARD):
             given = dout, lse, delta, out, self.bands(0, 0), self.tiles["backward"]
-            dq, dk, dv = self.kernel.backward_once(q, *kv, *given)
+            dq, dk, dv = self.kernel.backward_once(q, *kv, *given, **self.of_scores)
         return dq, (dk, dv)
 
     def merge(self, state: State, partial: PartialResult) -> State:
@@ -82,7 +82,7 @@ class OneCallAttend(JaxAttend):
 
 def _attend_once(attend: OneCallAttend, q: jax.Array, kv: KeysValues) -> PartialResult:
     given = attend.bands(0, 0), attend.tiles["forward"]
-    return PartialResult(*attend.kernel.forward_once(q.astype(kv[0].dtype), *kv, *given))
+    return PartialResult(*attend.kernel.forward_once(q.astype(kv[0].dtype), *kv, *given, **attend.of_scores))
 
 
 def _attend_once_forward(attend: OneCallAttend, q: jax.Array, kv: KeysValues) -> tuple[PartialResult, tuple]:

@@ -18,7 +18,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE, Recurrence
 from stripectl.core.sequence_sharding import axes_of, query_sharding, sequence_sharding
-from stripectl.core.workload import Workload
+from stripectl.core.workload import SINK_DTYPE, Workload
 from stripectl.errors import BadInput
 from stripectl.execute.attention import plan_attention
 from stripectl.execute.xla_flags import typed_flags, why_flag_unknown
@@ -91,20 +91,33 @@ class PlanProgram:
 
     @property
     def specs(self) -> list[PartitionSpec]:
-        """Of q, k, v, gates if any, and the cotangent of the output."""
+        """Of q, k, v, gates if any, sinks if any, and the cotangent of the output."""
         queries, keys = (partition(self.plan, how) for how in (query_sharding(self.workload, self.plan), "keys"))
         of_keys = [PartitionSpec(*keys[: 3 + len(shape)]) for _, _, shape, _ in self.workload.kv_shapes]
-        return [queries, *of_keys, queries]
+        of_sinks = [PartitionSpec(None, queries[1], None)] if self.workload.sinks else []
+        return [queries, *of_keys, *of_sinks, queries]
+
+    @property
+    def gradient_specs(self) -> list[PartitionSpec]:
+        """Of the gradients. Each device has its own part of the gradient of its sinks (`with_sums`)."""
+        *given, _ = self.specs
+        if self.workload.sinks:
+            of_heads = given[-1][1] or ()
+            given[-1] = PartitionSpec(tuple(x for x in self.plan.axes if x not in of_heads) or None, *given[-1][1:])
+        return given
 
     @property
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
-        """The arguments: q, k, v, gates if any, and for a backward pass the cotangent of the output."""
+        """The arguments: q, k, v, gates if any, sinks if any, and for a backward pass the cotangent of the output."""
         w = self.workload
+        sinks = [(w.heads, 1, (), SINK_DTYPE)] if w.sinks else []
         queries = w.query_heads, w.queries, (w.head_dim,), w.dtype
         cotangent = w.heads, w.queries, (w.value_dim,), w.dtype
+        of_batch = [(w.batch, each) for each in (queries, *w.kv_shapes)]
+        arrays = [*of_batch, *((1, each) for each in sinks), (w.batch, cotangent)]
         return [
-            jax.ShapeDtypeStruct((w.batch, heads, rows, *rest), dtype, sharding=NamedSharding(self.mesh, spec))
-            for (heads, rows, rest, dtype), spec in zip([queries, *w.kv_shapes, cotangent], self.specs, strict=True)
+            jax.ShapeDtypeStruct((batch, heads, rows, *rest), dtype, sharding=NamedSharding(self.mesh, spec))
+            for (batch, (heads, rows, rest, dtype)), spec in zip(arrays, self.specs, strict=True)
         ][: len(self.specs) - (w.passes == "forward")]
 
     @property
@@ -117,7 +130,8 @@ class PlanProgram:
         return [jax.ShapeDtypeStruct((self.workload.batch, len(starts)), starts.dtype, sharding=sharding)]
 
     def body(self, *arrays: jax.Array) -> jax.Array | tuple[jax.Array, ...]:
-        """One device's part of `shapes` and `own_shapes`: out, or (out, dq, dk, dv, gradients of gates if any)."""
+        """One device's part of `shapes` and `own_shapes`: out, or (out, dq, dk, dv, gradients of gates and sinks if
+        any)."""
         given, attend = len(self.shapes), plan_attention(self.plan, self.workload)
         starts = arrays[given:]
         if self.workload.passes == "forward":
@@ -128,8 +142,8 @@ class PlanProgram:
     @cached_property
     def function(self) -> jax.stages.Wrapped:
         """The jitted program over global arrays."""
-        *given, out = self.specs
-        out_specs = out if self.workload.passes == "forward" else (out, *given)
+        out = self.specs[0]
+        out_specs = out if self.workload.passes == "forward" else (out, *self.gradient_specs)
         in_specs = tuple(x.sharding.spec for x in (*self.shapes, *self.own_shapes))
         mapped = jax.shard_map(self.body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
         return jax.jit(mapped)
@@ -168,13 +182,21 @@ class PlanProgram:
     def orders(self) -> list[np.ndarray]:
         """The order of positions in every array of `specs`: stored = natural[order]."""
         queries, keys = sequence_sharding(self.workload, self.plan).orders()
-        return [queries, *[keys] * len(self.workload.kv_shapes), queries]
+        return [queries, *[keys] * len(self.workload.kv_shapes), *[np.arange(1)] * self.workload.sinks, queries]
 
     @property
     def result_orders(self) -> list[np.ndarray]:
-        """The order of positions in the output, dq, dk, dv and the gradients of gates."""
+        """The order of positions in the output, dq, dk, dv and the gradients of gates and sinks."""
         *given, out = self.orders
         return [out, *given]
+
+    def with_sums(self, found: Any) -> tuple[jax.Array, ...]:
+        """All results of the program, with the sum of all parts of the gradient of sinks."""
+        values = found if isinstance(found, tuple) else (found,)
+        if len(values) == 1 or not self.workload.sinks:
+            return values
+        sharding = NamedSharding(self.mesh, PartitionSpec())
+        return *values[:-1], jax.jit(lambda x: x.sum(0, keepdims=True), out_shardings=sharding)(values[-1])
 
 
 def as_recurrence_has(recurrence: Recurrence | None, arrays: Sequence[Any], xp: Any) -> list[Any]:

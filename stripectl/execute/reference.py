@@ -30,13 +30,15 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
 def reference_attention(
     workload: Workload, q: ArrayLike, k: ArrayLike, v: ArrayLike, *others: ArrayLike
 ) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv, gradients of gates) of a workload's attention in float64, for positions in natural order.
-    `others` are the gates of a recurrence, if any, and the cotangent of the output."""
+    """(out, dq, dk, dv, gradients of gates or sinks) of a workload's attention in float64, for positions in natural
+    order. `others` are the gates of a recurrence, or the sinks (1, heads, 1), if any, and the cotangent of the output.
+    """
     *gates, dout = others
     if workload.gated:
         return recurrence_by_token(workload.gated, q, k, v, gates, dout)
     if workload.rates is None:
-        return dense(q, k, v, dout, workload.window, workload.starts)
+        (sinks,) = gates or (None,)
+        return dense(q, k, v, dout, workload.window, workload.starts, sinks, workload.soft_cap)
     slopes, looks_on = [1.0, 1.0], workload.window.sees_future
     if workload.features != FEATURES[0]:
         q, k = (np.asarray(x, np.float64) for x in (q, k))
@@ -53,24 +55,37 @@ def dense(
     dout_BNTH: ArrayLike,
     window: Window,
     starts: np.ndarray | None = None,
+    sinks_1N1: ArrayLike | None = None,
+    soft_cap: float | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv) in float64 for positions in natural order; whole score matrix in memory, head by head."""
+    """(out, dq, dk, dv, the gradient of sinks if any) in float64 for positions in natural order; whole score matrix in
+    memory, head by head. A sink is the score of one more key, whose value is 0 and which the mask keeps."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
     out, dq, dk, dv = np.empty_like(dout), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
+    sinks, dsinks = None if sinks_1N1 is None else np.asarray(sinks_1N1, np.float64), np.zeros((1, q.shape[1], 1))
     scale, group = q.shape[3] ** -0.5, q.shape[1] // k.shape[1]
     keep = visible_keys(q.shape[2], k.shape[2], window, starts)
     for b, n in np.ndindex(q.shape[:2]):
         m = n // group
-        s_TS = np.where(keep, q[b, n] @ k[b, m].T * scale, -np.inf)
-        p_TS = np.exp(s_TS - s_TS.max(1, keepdims=True))
-        p_TS /= p_TS.sum(1, keepdims=True)
+        s_TS, slope_TS = q[b, n] @ k[b, m].T * scale, np.float64(1)
+        if soft_cap is not None:
+            share_TS = np.tanh(s_TS / soft_cap)
+            s_TS, slope_TS = soft_cap * share_TS, 1 - share_TS**2
+        s_TS = np.where(keep, s_TS, -np.inf)
+        sink = -np.inf if sinks is None else sinks[0, n, 0]
+        most_T1 = np.maximum(s_TS.max(1, keepdims=True), sink)
+        p_TS, sink_T1 = np.exp(s_TS - most_T1), np.exp(sink - most_T1)
+        total_T1 = p_TS.sum(1, keepdims=True) + sink_T1
+        p_TS /= total_T1
         out[b, n] = p_TS @ v[b, m]
         dv[b, m] += p_TS.T @ dout[b, n]
         dp_TS = dout[b, n] @ v[b, m].T
-        ds_TS = p_TS * (dp_TS - (dout[b, n] * out[b, n]).sum(1, keepdims=True)) * scale
+        delta_T1 = (dout[b, n] * out[b, n]).sum(1, keepdims=True)
+        dsinks[0, n, 0] -= (sink_T1 / total_T1 * delta_T1).sum()
+        ds_TS = p_TS * (dp_TS - delta_T1) * slope_TS * scale
         dq[b, n] = ds_TS @ k[b, m]
         dk[b, m] += ds_TS.T @ q[b, n]
-    return out, dq, dk, dv
+    return (out, dq, dk, dv) if sinks is None else (out, dq, dk, dv, dsinks)
 
 
 def recurrent(

@@ -17,7 +17,13 @@ from stripectl.util.files import load_profile, profile_names, unknown_name
 # Keys that a file may omit.
 OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", "vector_parameters", *LINEAR, *FIELDS)
 
-MADE = ("name", "other_parameters", "architecture")  # fields of a Model that have no key of their own
+MADE = (
+    "name",
+    "other_parameters",
+    "architecture",
+    "sinks",
+    "soft_cap",
+)  # fields of a Model that have no key of their own
 
 
 def load_model(name: str) -> Model:

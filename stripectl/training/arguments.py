@@ -236,3 +236,20 @@ def check_scale(scale: Any, attention: str) -> None:
         raise cannot_attend(f"scale is {scale!r:.40}, not a number", "scale=head_dim**-0.5, or no scale")
     if not math.isfinite(float(scale)):
         raise cannot_attend(f"scale is {float(scale)}", "scale=head_dim**-0.5, or no scale")
+
+
+def check_sinks(sinks_N: Any, heads: int) -> None:
+    """Do nothing for float32 sinks of so many query heads, with finite values where they are known.
+
+    Raises:
+        BadInput: something else.
+    """
+    check_array("sinks", sinks_N)
+    if sinks_N.shape != (heads,):
+        raise cannot_attend(f"sinks need the shape ({heads},), one per head of q, not {sinks_N.shape}", "one per head")
+    if str(sinks_N.dtype) != "float32":
+        raise cannot_attend(
+            f"sinks are {sinks_N.dtype}, and they join a float32 log-sum-exp", "sinks.astype('float32')"
+        )
+    if (values := known_values(sinks_N)) is not None and not np.isfinite(values).all():
+        raise cannot_attend("sinks hold values that are not finite", "jnp.maximum(sinks, -1e30), which adds nothing")

@@ -32,7 +32,15 @@ from stripectl.execute.derivatives import reverse_mode_only
 from stripectl.execute.program import partition
 from stripectl.execute.settings import own_settings
 from stripectl.hardware.profile import Hardware, hardware_of_device
-from stripectl.training.arguments import PHRASES, cannot_attend, check_heads, check_packing, check_scale, gates_in_order
+from stripectl.training.arguments import (
+    PHRASES,
+    cannot_attend,
+    check_heads,
+    check_packing,
+    check_scale,
+    check_sinks,
+    gates_in_order,
+)
 from stripectl.training.order import plan_on_mesh
 from stripectl.util.python_words import python_words
 
@@ -50,6 +58,8 @@ def sequence_parallel_attention(
     documents: jax.Array | np.ndarray | None = None,
     segment_ids: jax.Array | np.ndarray | None = None,
     scale: float | jax.Array | None = None,
+    soft_cap: float | None = None,
+    sinks: jax.Array | np.ndarray | None = None,
     decay: str | float = "1",
     features: str = FEATURES[0],
     recurrence: str = CONSTANT,
@@ -85,6 +95,11 @@ def sequence_parallel_attention(
         scale: the factor of the scores of softmax attention, by default head_dim ** -0.5: a number or a float32 scalar,
             which may be traced. Queries are multiplied by its share of the default and rounded to their dtype. Linear
             attention has none.
+        soft_cap: a positive number c by which softmax attention bounds scores x after their scale, c tanh(x / c) (Gemma
+            2: 50). Kernels that cannot are refused.
+        sinks: float32 (heads,), sharded like heads: for each query head of softmax attention the logarithm of one more
+            term in the sum of a query's exponentials, which has no value (gpt-oss). Inside your own shard_map their
+            gradient is this device's part, to be summed over the axes of batch and sequence.
         decay: for linear attention, the factor by which a state decays per token: a number, or `per-head` for
             the decays of TransNormerLLM.
         features: for linear attention, the map of queries and keys: `none`, or `elu` (1 + elu).
@@ -116,10 +131,14 @@ def sequence_parallel_attention(
         "decay": str(decay) if isinstance(decay, int | float) else decay,
         "features": features,
         "recurrence": recurrence,
+        "soft_cap": float(soft_cap) if isinstance(soft_cap, np.floating | np.integer) else soft_cap,
+        "sinks": sinks is not None,
     }
     parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
     batch, rows = q_BTNH.shape[:2]
     check_packing(documents, segment_ids, plan, batch, rows, rows * parts[1])
+    if sinks is not None:
+        check_sinks(sinks, q_BTNH.shape[2])
     if scale is not None:
         check_scale(scale, attention)
         factor = jnp.asarray(scale, jnp.float32) * math.sqrt(q_BTNH.shape[3])
@@ -140,18 +159,20 @@ def sequence_parallel_attention(
         attend = attention_inside_shard_map(plan, work, of_segments)
     else:
         attend = on_mesh(plan, work, mesh, of_segments)
-    inner = [reverse_mode_only(jnp.swapaxes(x, 1, 2)) for x in (q_BTNH, k_BTKH, v_BTKH, *in_order)]
+    inner = [jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH, *in_order)]
+    inner = map(reverse_mode_only, inner if sinks is None else [*inner, jnp.asarray(sinks)[None, :, None]])
     return jnp.swapaxes(attend(*with_common_axes([*inner, *given], plan, work)), 1, 2)
 
 
 def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh, of_segments: bool = False) -> Callable:
-    """attention(q_BNTH, k_BKTH, v_BKTH, *gates, starts_BD if there are documents) -> out_BNTH, all global arrays, for a
-    plan that names its tile and all sizes; with `of_segments` it takes the document of each token, (batch, positions),
-    in place of starts."""
+    """attention(q_BNTH, k_BKTH, v_BKTH, *gates, sinks_1N1 if any, starts_BD if there are documents) -> out_BNTH, all
+    global arrays, for a plan that names its tile and all sizes; with `of_segments` it takes the document of each token,
+    (batch, positions), in place of starts."""
     spec, attend = partition(plan), shard_attention_of(plan, workload, of_segments)
     of_keys = (PartitionSpec(*spec[: 3 + len(shape)]) for _, _, shape, _ in workload.kv_shapes)
     of_documents = PartitionSpec(spec[0], spec[2]) if of_segments else PartitionSpec(spec[0])
-    specs = (spec, *of_keys) + (of_documents,) * (workload.documents is not None)
+    specs = (spec, *of_keys) + (PartitionSpec(None, spec[1], None),) * workload.sinks
+    specs += (of_documents,) * (workload.documents is not None)
     mapped = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
     explicit = {axis for axis, kind in zip(mesh.axis_names, mesh.axis_types, strict=True) if kind == AxisType.Explicit}
     if not explicit:

@@ -236,8 +236,7 @@ def results(program: PlanProgram, seed: int = 0) -> list[tuple[np.ndarray, np.nd
     """(found, reference), float64 in natural order, of the output, and of the gradients under random cotangents."""
     workload, arrays = program.workload, random_arrays(program, seed)
     expected = reference_attention(workload, *with_cotangent(workload, arrays))
-    found = program.function(*program.place(arrays))
-    values = found if isinstance(found, tuple) else (found,)
+    values = program.with_sums(program.function(*program.place(arrays)))
     assert len(values) == (len(program.shapes) if workload.passes == BOTH else 1)
     natural = (
         np.asarray(value, np.float64)[:, :, np.argsort(order)]

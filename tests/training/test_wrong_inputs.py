@@ -27,6 +27,7 @@ def mesh_of(**sizes: int) -> jax.sharding.Mesh:
 
 
 Q, K = numbers(BATCH, LENGTH, HEADS, SIZE), numbers(BATCH, LENGTH, KV_HEADS, SIZE)
+SINKS = np.linspace(-1, 1, HEADS, dtype=np.float32)
 RING = mesh_of(ring=2)
 ATTENTION = {"q": Q, "k": K, "v": K, "plan": "ring/zigzag", "mesh": RING}
 
@@ -272,6 +273,13 @@ PLANS = {
         "Try scale * q, and no scale",
         {"plan": "lasp2/contiguous", "q": Q / 2},
     ),
+    "sinks per head of keys": Wrong({"sinks": np.zeros(2, np.float32)}, "Try one per head", {"sinks": SINKS}),
+    "sinks of another dtype": Wrong({"sinks": SINKS.astype("int32")}, "sinks.astype('float32')", {"sinks": SINKS}),
+    "no sink for a head": Wrong({"sinks": SINKS - np.inf}, "jnp.maximum(sinks, -1e30)", {"sinks": SINKS - 1e30}),
+    "sinks of linear attention": Wrong(
+        {"sinks": SINKS, "plan": "lasp2/contiguous"}, "Omit them", {"plan": "lasp2/contiguous"}
+    ),
+    "a soft cap of 0": Wrong({"soft_cap": 0}, "soft_cap must be a positive number", {"soft_cap": np.float32(50)}),
 }
 ROTARY = {"x_BTNH": Q, "positions": np.arange(LENGTH)}
 ORDER = {"plan": "ring/zigzag@ring=4", "seq_len": 64}

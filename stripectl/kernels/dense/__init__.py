@@ -12,6 +12,7 @@ about = Kernel(
     paper="https://arxiv.org/abs/1706.03762",
     family="scores",
     default_tile=lambda kind: Tile(2**20, 2**20),
+    caps_scores=True,
     costs=KernelCosts(
         # Scores, exponentials and weights are written and read; backward weights, dP and dS, and dS is read twice.
         score_touches={"forward": 4, "backward": 6},

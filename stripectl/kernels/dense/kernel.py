@@ -70,16 +70,17 @@ def _narrowed_product_backward(spec: str, operands: tuple[Array, Array], given: 
 narrowed_product.defvjp(_narrowed_product_forward, _narrowed_product_backward)
 
 
-def scores(q_BNTH: Array, k_BKSH: Array, bands: Bands) -> Array:
+def scores(q_BNTH: Array, k_BKSH: Array, bands: Bands, soft_cap: float | None = None) -> Array:
     """float32 (B, K, G, T, S)."""
     rows, cols = q_BNTH.shape[2], k_BKSH.shape[2]
     q_BKGTH = group_heads(q_BNTH, k_BKSH.shape[1])
 
     def compute() -> Array:
-        found = narrowed_product("bkgth,bksh->bkgts", q_BKGTH, k_BKSH)
+        found = narrowed_product("bkgth,bksh->bkgts", q_BKGTH, k_BKSH) * q_BNTH.shape[3] ** -0.5
+        found = found if soft_cap is None else soft_cap * jnp.tanh(found / soft_cap)
         keep = mask(bands, rows, cols)
         keep = keep[:, None, None] if keep.ndim == 3 else keep
-        return jnp.where(keep, found * q_BNTH.shape[3] ** -0.5, EMPTY)
+        return jnp.where(keep, found, EMPTY)
 
     return lax.cond(
         alive(bands), compute, lambda: jnp.full_like(q_BKGTH, EMPTY, jnp.float32, (*q_BKGTH.shape[:4], cols))

@@ -41,6 +41,7 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULT,
     why_unsupported=partial(why_unsupported, "pallas_tpu"),
+    caps_scores=True,
     keys_at_once=lambda tile: (keys_at_once(tile),),
     count_tiles=count_padded_tiles,
     tile_multiple=LANES,

@@ -75,10 +75,18 @@ def shaped(found: Sequence[Array], likes: Sequence[Array]) -> tuple:
 
 
 def forward(
-    q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile, hop: FusedHop | None = None
+    q_BNTH: Array,
+    k_BKSH: Array,
+    v_BKSH: Array,
+    state: Arrays,
+    bands: Bands,
+    tile: Tile,
+    hop: FusedHop | None = None,
+    soft_cap: float | None = None,
 ) -> tuple:
     """The state; with a hop (state, the arrays that arrived)."""
-    return visit(forward_kernel, "stripectl_forward", q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop)
+    kernel = partial(forward_kernel, soft_cap=soft_cap)
+    return visit(kernel, "stripectl_forward", q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop)
 
 
 def visit(
@@ -121,6 +129,7 @@ def backward(
     bands: Bands,
     tile: Tile,
     hop: FusedHop | None = None,
+    soft_cap: float | None = None,
 ) -> tuple:
     """(dq, dk, dv); with a hop ((dq, dk, dv), the arrays that arrived)."""
     heads, dtype = k_BKSH.shape[1], q_BNTH.dtype
@@ -133,7 +142,7 @@ def backward(
     k, v = (keys.pad(x).reshape(-1, keys.end, x.shape[3]) for x in (k_BKSH, v_BKSH))
     slots, copied = slots_of((tile.block_kv, width), (tile.block_kv, v.shape[2]))
     scratch = [*slots, vmem(group, stripes.low.shape[1] * stripes.rows, width), pltpu.SemaphoreType.DMA, *copied]
-    kernel = partial(backward_kernel, scale=width**-0.5)
+    kernel = partial(backward_kernel, scale=width**-0.5, soft_cap=soft_cap)
 
     def run(stripe: MaskBlock, grads: Arrays) -> Arrays:
         lines, kinds = TileGrid(stripe, tile, by_columns=True), "queries keys keys queries numbers numbers"

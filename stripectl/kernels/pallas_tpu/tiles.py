@@ -36,6 +36,14 @@ def broadcast_lanes(x_TC: Array, width: int) -> Array:
     return (x_TC if copies == 1 else jnp.tile(x_TC, (1, copies)))[:, :width]
 
 
+def cap_scores(scores: Array, soft_cap: float | None) -> tuple[Array, Array | float]:
+    """Scores in base 2 under a soft cap in base e, and its derivative."""
+    if soft_cap is None:
+        return scores, 1.0
+    share = jnp.tanh(scores / (soft_cap * LOG2_E))
+    return (soft_cap * LOG2_E) * share, 1 - share * share
+
+
 def sum_lanes(x_TS: Array, total_TC: Array) -> Array:
     """total plus the sums of x over every 128th column."""
     return sum(jnp.split(x_TS, x_TS.shape[1] // LANES, axis=1), total_TC)
@@ -116,7 +124,7 @@ class ForwardRow(NamedTuple):
             pl.when(self.head == group - 1)(partial(self.held.end, self.number))
 
 
-def forward_kernel(step: Step) -> None:
+def forward_kernel(step: Step, *, soft_cap: float | None) -> None:
     row, tile, (q, k, v) = ForwardRow.of(step), step.tile, step.blocks
 
     @pl.when(row.begins)
@@ -129,7 +137,8 @@ def forward_kernel(step: Step) -> None:
         at_once = keys_at_once(tile)
         for at in range(0, tile.block_kv, at_once):
             k_SH, v_SH, queries = k[at : at + at_once], v[at : at + at_once], slice(live(at), None)
-            s_TS = mask(dot(q[step.g, queries], k_SH, ABT), (live(at), at))
+            s_TS, _ = cap_scores(dot(q[step.g, queries], k_SH, ABT), soft_cap)
+            s_TS = mask(s_TS, (live(at), at))
             before_TC = row.top[queries]
             top_TC = jnp.maximum(before_TC, s_TS.max(1, keepdims=True))
             p_TS, decay_TC = jnp.exp2(s_TS - broadcast_lanes(top_TC, at_once)), jnp.exp2(before_TC - top_TC)
@@ -142,20 +151,24 @@ def forward_kernel(step: Step) -> None:
     row.end(q.shape[0])
 
 
-def add_gradients(step: Step, along: Index, dq: Ref, dk: Ref, dv: Ref, mask: Callable, live: Callable) -> None:
+def add_gradients(
+    step: Step, soft_cap: float | None, along: Index, dq: Ref, dk: Ref, dv: Ref, mask: Callable, live: Callable
+) -> None:
     """The gradients of a tile, the place `along` in its line, added to the sums of its queries and keys."""
     (q, k, v, dout, lse, delta), tile = step.blocks, step.tile
     first, at_once = (along - step.listed.corner[1]) * tile.block_q, keys_at_once(tile)
     for at in range(0, tile.block_kv, at_once):
         keys, queries = slice(at, at + at_once), slice(live(at), None)
-        p_ST = jnp.exp2(mask(dot(k[keys], q[queries], ABT), (at, live(at))) - lse[:, queries])
+        s_ST, slope = cap_scores(dot(k[keys], q[queries], ABT), soft_cap)
+        p_ST = jnp.exp2(mask(s_ST, (at, live(at))) - lse[:, queries])
         dv[keys] += dot(p_ST.astype(dout.dtype), dout[queries], AB)
-        ds_ST = (p_ST * (dot(v[keys], dout[queries], ABT) - delta[:, queries])).astype(q.dtype)
+        ds_ST = p_ST * (dot(v[keys], dout[queries], ABT) - delta[:, queries])
+        ds_ST = (ds_ST if soft_cap is None else ds_ST * slope).astype(q.dtype)
         dk[keys] += dot(ds_ST, q[queries], AB)
         dq[step.g, pl.ds(first + live(at), tile.block_q - live(at))] += dot(ds_ST, k[keys], ATB)
 
 
-def backward_kernel(step: Step, *, scale: float) -> None:
+def backward_kernel(step: Step, *, scale: float, soft_cap: float | None) -> None:
     """Scores have keys as rows and queries as columns, so a query's values are equal in every row."""
     (dq_in, *before), (dq_out, *after) = step.before, step.after
     *slots, dq, dq_copied, arrivals, departures = step.held
@@ -182,7 +195,7 @@ def backward_kernel(step: Step, *, scale: float) -> None:
         held.begin(number)
         dk[...] *= LOG2_E
 
-    by_case(step, partial(add_gradients, step, along, dq, dk, dv))
+    by_case(step, partial(add_gradients, step, soft_cap, along, dq, dk, dv))
 
     @pl.when((entry & ENDS != 0) & (g == dq.shape[0] - 1))
     def end() -> None:

@@ -57,6 +57,7 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULT,
     why_unsupported=why_unsupported,
+    caps_scores=True,
     fallback="pallas_tpu",
     keys_at_once=lambda tile: (compute_size(tile, COMPUTE), compute_size(tile, COMPUTE_WHOLE)),
     count_tiles=count_padded_tiles,

@@ -56,11 +56,11 @@ def mask_of(band: MaskBlock, tile: Tile, *, by_columns: bool) -> Any:
     return MaskInfo(following[None].astype(small), None, run[None].astype(jnp.int8), None, positions)
 
 
-def settings(masked: bool, interpret: bool) -> dict[str, Any]:
+def settings(masked: bool, interpret: bool, soft_cap: float | None) -> dict[str, Any]:
     return {
         "is_mqa": False,
         "mask_value": library.DEFAULT_MASK_VALUE,
-        "attn_logits_soft_cap": None,
+        "attn_logits_soft_cap": soft_cap,
         "mask_function": keep if masked else None,
         "interpret": interpret,
     }
@@ -77,7 +77,15 @@ def pads_keys(bands: Bands, tile: Tile) -> bool:
 
 
 def attend(
-    band: MaskBlock, tile: Tile, masked: bool, interpret: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array
+    band: MaskBlock,
+    tile: Tile,
+    masked: bool,
+    interpret: bool,
+    q_MTH: Array,
+    k_LSH: Array,
+    v_LSH: Array,
+    *,
+    soft_cap: float | None,
 ) -> tuple[Array, Array]:
     """(out_MTH, log-sum-exp_MT) of a rectangle."""
     info = mask_of(band, tile, by_columns=False) if masked else WHOLE
@@ -89,7 +97,7 @@ def attend(
         block_sizes=library.BlockSizes(tile.block_q, tile.block_kv, at_once),
         save_residuals=True,
         residual_checkpoint_name=None,
-        **settings(masked, interpret),
+        **settings(masked, interpret, soft_cap),
     )
     keys = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
     out, (lse,) = run(pad(q_MTH, tile.block_q), *keys)
@@ -107,12 +115,14 @@ def differentiate(
     lse_MT: Array,
     dout_MTH: Array,
     delta_MT: Array,
+    *,
+    soft_cap: float | None,
 ) -> tuple[Array, Array, Array]:
     """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
     q, lse, dout, delta = (pad(x, tile.block_q) for x in (q_MTH, lse_MT, dout_MTH, delta_MT))
     k, v = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
     arrays = q, k, v, None, None, lse, dout, delta
-    shared = settings(masked, interpret) | {"bq": tile.block_q, "bkv": tile.block_kv}
+    shared = settings(masked, interpret, soft_cap) | {"bq": tile.block_q, "bkv": tile.block_kv}
     shared |= dict.fromkeys(("q_layout", "k_layout", "v_layout"), library.QKVLayout.HEAD_DIM_MINOR)
     by_rows, by_columns = (mask_of(band, tile, by_columns=x) if masked else WHOLE for x in (False, True))
     dq = backward_dq(*arrays, mask_info=by_rows, **shared)
@@ -122,11 +132,13 @@ def differentiate(
     return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]
 
 
-def compiled_or_interpreted(compute: Callable, band: MaskBlock, tile: Tile, masked: bool) -> Callable:
+def compiled_or_interpreted(
+    compute: Callable, band: MaskBlock, tile: Tile, masked: bool, soft_cap: float | None
+) -> Callable:
     """`compute` as a TPU runs it, or as Pallas interprets it on a CPU; the platform of the lowering decides."""
 
     def choose(*arrays: Array) -> Any:
-        run = partial(compute, band, tile, masked)
+        run = partial(compute, band, tile, masked, soft_cap=soft_cap)
         return lax.platform_dependent(*arrays, cpu=partial(run, True), default=partial(run, False))
 
     return choose
@@ -140,14 +152,22 @@ def scaled_queries(q_BNTH: Array) -> Array:
 def passes_of(attend: Callable, differentiate: Callable) -> Passes:
     """The passes of a kernel whose library computes a rectangle, as `attend` and `differentiate` do here."""
 
-    def run_once(run: Callable, bands: Bands, tile: Tile, *arrays: Array) -> Arrays:
+    def run_once(run: Callable, bands: Bands, tile: Tile, soft_cap: float | None, *arrays: Array) -> Arrays:
         (band,) = bands
         masked = pads_keys(bands, tile) or band.high < band.cols - 1
-        return compiled_or_interpreted(run, band, tile, masked)(*arrays)
+        return compiled_or_interpreted(run, band, tile, masked, soft_cap)(*arrays)
 
-    def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile) -> Arrays:
+    def forward(
+        q_BNTH: Array,
+        k_BKSH: Array,
+        v_BKSH: Array,
+        state: Arrays,
+        bands: Bands,
+        tile: Tile,
+        soft_cap: float | None = None,
+    ) -> Arrays:
         def compute(band: MaskBlock, masked: bool, *arrays: Array) -> Arrays:
-            return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
+            return compiled_or_interpreted(attend, band, tile, masked, soft_cap)(*arrays)
 
         keys, padded = [fold(k_BKSH), fold(v_BKSH)], pads_keys(bands, tile)
         return rectangles.forward([scaled_queries(q_BNTH)], keys, state, bands, compute, padded)
@@ -162,13 +182,14 @@ def passes_of(attend: Callable, differentiate: Callable) -> Passes:
         dq_BNTH: Array,
         bands: Bands,
         tile: Tile,
+        soft_cap: float | None = None,
     ) -> tuple[Array, Array, Array]:
         queries = scaled_queries(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
 
         def compute(
             band: MaskBlock, masked: bool, q: Array, lse: Array, dout: Array, delta: Array, k: Array, v: Array
         ) -> tuple[Array, Array, Array]:
-            run = compiled_or_interpreted(differentiate, band, tile, masked)
+            run = compiled_or_interpreted(differentiate, band, tile, masked, soft_cap)
             dq, dk, dv = run(q, k, v, lse, dout, delta)
             return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv
 
@@ -176,8 +197,10 @@ def passes_of(attend: Callable, differentiate: Callable) -> Passes:
         dq, dk, dv = rectangles.backward(queries, keys, dq_BNTH, bands, compute, padded)
         return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)
 
-    def forward_once(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, bands: Bands, tile: Tile) -> tuple[Array, Array]:
-        out, lse = run_once(attend, bands, tile, scaled_queries(q_BNTH), fold(k_BKSH), fold(v_BKSH))
+    def forward_once(
+        q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, bands: Bands, tile: Tile, soft_cap: float | None = None
+    ) -> tuple[Array, Array]:
+        out, lse = run_once(attend, bands, tile, soft_cap, scaled_queries(q_BNTH), fold(k_BKSH), fold(v_BKSH))
         return unfold(out, q_BNTH), unfold(lse, q_BNTH)
 
     def backward_once(
@@ -190,10 +213,11 @@ def passes_of(attend: Callable, differentiate: Callable) -> Passes:
         out_BNTH: Array,
         bands: Bands,
         tile: Tile,
+        soft_cap: float | None = None,
     ) -> tuple[Array, Array, Array]:
         rows = map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
         arrays = scaled_queries(q_BNTH), fold(k_BKSH), fold(v_BKSH), *rows
-        dq, dk, dv = run_once(differentiate, bands, tile, *arrays)
+        dq, dk, dv = run_once(differentiate, bands, tile, soft_cap, *arrays)
         dq = (dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype)
         return unfold(dq, q_BNTH), unfold(dk, k_BKSH), unfold(dv, v_BKSH)
 

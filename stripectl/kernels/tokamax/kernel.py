@@ -103,13 +103,21 @@ def settings(tile: Tile, masked: bool, interpret: bool, **own: Any) -> dict[str,
 
 
 def attend(
-    band: MaskBlock, tile: Tile, masked: bool, interpret: bool, q_MTH: Array, k_LSH: Array, v_LSH: Array
+    band: MaskBlock,
+    tile: Tile,
+    masked: bool,
+    interpret: bool,
+    q_MTH: Array,
+    k_LSH: Array,
+    v_LSH: Array,
+    *,
+    soft_cap: float | None,
 ) -> tuple[Array, Array]:
     """(out_MTH, log-sum-exp_MT) of a rectangle."""
     info = listed_tiles(band, tile, by_columns=False) if masked else NO_MASK
     q, k, v = pad(q_MTH, tile.block_q), pad(k_LSH, tile.block_kv), pad(v_LSH, tile.block_kv)
     skip = masked and skips_dead_parts(band, tile)
-    parts = {"qk_diag_skip": skip, "sv_diag_skip": skip, "qk_diag_grid": SKIP_GRID}
+    parts = {"qk_diag_skip": skip, "sv_diag_skip": skip, "qk_diag_grid": SKIP_GRID, "attn_logits_soft_cap": soft_cap}
     shared = settings(tile, masked, interpret, use_experimental_scheduler=not is_large_square(tile), **parts)
     out, found = attend_forward(info, q, k, v, None, None, save_residuals=True, fwd_mask_sparsity=1.0, **shared)
     lse = found["logsumexp"] * LN_2
@@ -129,6 +137,8 @@ def differentiate(
     lse_MT: Array,
     dout_MTH: Array,
     delta_MT: Array,
+    *,
+    soft_cap: float | None,
 ) -> tuple[Array, Array, Array]:
     """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
     lists, info = lists_live_tiles(band.cols, tile), NO_MASK
@@ -138,6 +148,7 @@ def differentiate(
     k, v = (pad(x, tile.block_kv) for x in (k_LSH, v_LSH))
     sides = {"bq": tile.block_q, "bkv": tile.block_kv, "bkv_compute": tile.block_kv_compute or tile.block_kv}
     own = {"use_experimental_scheduler": True, "dq_reduction_steps": DQ_SUMS if lists else None}
+    own["attn_logits_soft_cap"] = soft_cap
     shared = settings(tile, masked, interpret, **own) | sides
     dq, dk, dv = attend_backward(q, k, v, None, lse, dout, delta, mask_info=info, dkv_mask_sparsity=1.0, **shared)
     return dq[:, : band.rows], dk[:, : band.cols], dv[:, : band.cols]

@@ -21,6 +21,7 @@ about = Kernel(
     paper="https://arxiv.org/abs/2112.05682",
     family="softmax",
     default_tile=lambda kind: DEFAULTS[kind],
+    caps_scores=True,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS[kind],
     costs=KernelCosts(
         query_copies={"forward": 1, "backward": 1},  # the scaled queries

@@ -54,11 +54,15 @@ def exponentials(s_TS: Array, scale: float, max_T: Array) -> Array:
     return jnp.exp(s_TS * scale - max_T[:, None])
 
 
-def forward_tile(q_TH: Array, k_SH: Array, v_SH: Array, carry: Arrays, keep: Callable | None) -> Arrays:
-    """One tile: the state (out_TH, max_T, sum_T) with these keys added. Scores are scaled where they are read, which
-    saves a pass over them."""
+def forward_tile(
+    q_TH: Array, k_SH: Array, v_SH: Array, carry: Arrays, keep: Callable | None, soft_cap: float | None
+) -> Arrays:
+    """One tile: the state (out_TH, max_T, sum_T) with these keys added. Scores without a cap are scaled where they are
+    read, which saves a pass over them."""
     (out_TH, max_T, sum_T), scale = carry, q_TH.shape[1] ** -0.5
     s_TS = matmul_scores(q_TH, k_SH, (1, 1))
+    if soft_cap is not None:
+        s_TS, scale = soft_cap * jnp.tanh(s_TS * (scale / soft_cap)), 1.0
     if keep is not None:
         s_TS = jnp.where(keep(0), s_TS, EMPTY / scale)
     new_T = jnp.maximum(max_T, s_TS.max(1) * scale)
@@ -69,16 +73,27 @@ def forward_tile(q_TH: Array, k_SH: Array, v_SH: Array, carry: Arrays, keep: Cal
 
 
 def backward_tile(
-    q_TH: Array, k_SH: Array, v_SH: Array, dout_TH: Array, lse_T: Array, delta_T: Array, keep: Callable | None
+    q_TH: Array,
+    k_SH: Array,
+    v_SH: Array,
+    dout_TH: Array,
+    lse_T: Array,
+    delta_T: Array,
+    keep: Callable | None,
+    soft_cap: float | None,
 ) -> Arrays:
     """One tile: (dq_HT, dk_SH, dv_SH), with scores recomputed from the log-sum-exp. Scores have keys as rows, and dq
     has heads as rows, so no matmul sums over the rows of its first factor, which takes a CPU twice as long."""
     scale = q_TH.shape[1] ** -0.5
-    p_ST = jnp.exp(matmul_scores(k_SH, q_TH, (1, 1)) * scale - lse_T)
+    s_ST, slope = matmul_scores(k_SH, q_TH, (1, 1)) * scale, scale
+    if soft_cap is not None:
+        share_ST = jnp.tanh(s_ST / soft_cap)
+        s_ST, slope = soft_cap * share_ST, (1 - share_ST**2) * scale
+    p_ST = jnp.exp(s_ST - lse_T)
     if keep is not None:
         p_ST = jnp.where(keep(1), p_ST, 0)
     dp_ST = matmul_scores(v_SH, dout_TH, (1, 1))
-    ds_ST = (p_ST * (dp_ST - delta_T) * scale).astype(q_TH.dtype)
+    ds_ST = (p_ST * (dp_ST - delta_T) * slope).astype(q_TH.dtype)
     dq_HT, dk_SH = matmul_scores(transpose_keys(k_SH), ds_ST, (1, 0)), matmul_scores(ds_ST, q_TH, (1, 0))
     return dq_HT, dk_SH, matmul_scores(p_ST.astype(q_TH.dtype), dout_TH, (1, 0))
 
@@ -177,7 +192,15 @@ def visit_columns(band: MaskBlock, tile: Tile, b: Index, i: Index, compute: Call
         return lax.fori_loop(c, d, masked, carry)
 
 
-def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: Bands, tile: Tile) -> Arrays:
+def forward(
+    q_BNTH: Array,
+    k_BKSH: Array,
+    v_BKSH: Array,
+    state: Arrays,
+    bands: Bands,
+    tile: Tile,
+    soft_cap: float | None = None,
+) -> Arrays:
     group = q_BNTH.shape[1] // k_BKSH.shape[1]
 
     def visit_rows(band: MaskBlock, tile: Tile, b: Index, n: Index, i: Index, state: Arrays) -> Arrays:
@@ -187,7 +210,7 @@ def forward(q_BNTH: Array, k_BKSH: Array, v_BKSH: Array, state: Arrays, bands: B
         def compute(row: Index, col: Index, keep: Callable | None, carry: Arrays) -> Arrays:
             keys = (b, quotient(n, group), band.col + col)
             k_SH, v_SH = read_rows(k_BKSH, keys, tile.block_kv), read_rows(v_BKSH, keys, tile.block_kv)
-            return forward_tile(q_TH, k_SH, v_SH, carry, keep)
+            return forward_tile(q_TH, k_SH, v_SH, carry, keep, soft_cap)
 
         carry = visit_columns(band, tile, b, i, compute, tuple(read_rows(x, at, tile.block_q) for x in state))
         return tuple(write_rows(x, at, rows) for x, rows in zip(state, carry, strict=True))
@@ -205,6 +228,7 @@ def backward(
     dq_BNTH: Array,
     bands: Bands,
     tile: Tile,
+    soft_cap: float | None = None,
 ) -> Arrays:
     group = q_BNTH.shape[1] // k_BKSH.shape[1]
 
@@ -218,7 +242,7 @@ def backward(
             dq_HT, dk, dv = carry
             keys = (b, quotient(n, group), band.col + col)
             k_SH, v_SH = read_rows(k_BKSH, keys, tile.block_kv), read_rows(v_BKSH, keys, tile.block_kv)
-            own_HT, dk_SH, dv_SH = backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep)
+            own_HT, dk_SH, dv_SH = backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep, soft_cap)
             return dq_HT + own_HT, accumulate(dk, keys, dk_SH), accumulate(dv, keys, dv_SH)
 
         dq, dk, dv = grads
