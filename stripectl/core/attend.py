@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from stripectl.core.comm import Array, Index
+from stripectl.core.layout import Halo, Part
 
 
 class PartialResult(NamedTuple):
@@ -39,14 +40,12 @@ class Attend(Protocol):
         then accumulated in float32 and not in the dtype of q."""
         ...
 
-    def __call__(
-        self, q: Array, kv: Array, me: Index, src: Index, *, into: Array, part: tuple[int, int] = ...
-    ) -> Array:
+    def __call__(self, q: Array, kv: Array, me: Index, src: Index, *, into: Array, part: Part = ...) -> Array:
         """The state `into` after the queries q have also attended to kv."""
         ...
 
     def backward(
-        self, saved: Array, kv: Array, me: Index, src: Index, *, into: Array, part: tuple[int, int] = ...
+        self, saved: Array, kv: Array, me: Index, src: Index, *, into: Array, part: Part = ...
     ) -> tuple[Array, Array]:
         """(`into` plus this pair's dq, this pair's dkv), from what the forward pass saved and the cotangent."""
         ...
@@ -73,6 +72,27 @@ class RowsAttend(Attend, Protocol):
 
     def rotate_rows(self, x: Array, parts: int, places: Index) -> Array:
         """x with its rows in equal parts, each moved by `places` parts, the last parts to the front."""
+        ...
+
+
+class HaloAttend(RowsAttend, Protocol):
+    """For schemes that send the ends of runs of adjacent positions. The halos of all runs of queries, joined in their
+    order, are a `kv` with part=halo and src=me."""
+
+    def halos(self) -> Sequence[Halo]:
+        """The halos that the window reaches, the nearest first."""
+        ...
+
+    def adjacent_runs(self, by: int) -> Sequence[Sequence[tuple[int, int] | None]]:
+        """For each run of a shard the (shard, run) before it on every shard, or with by=1 behind it."""
+        ...
+
+    def ends(self, x: Array, rows: int) -> Sequence[Array]:
+        """The last rows of each run, from x with equally many rows of each."""
+        ...
+
+    def add_ends(self, x: Array, ends: Sequence[Array]) -> Array:
+        """x plus an array for the last rows of each of its runs; x itself where there are none."""
         ...
 
 

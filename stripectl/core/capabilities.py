@@ -19,14 +19,15 @@ from stripectl.errors import BadInput
 DEVICES = 8
 SIMULATED_DEVICES = " from a datasheet"  # added where no tile exists that could be timed
 MASKS: dict[str, dict[str, Any]] = {
-    **{"causal": {}, "full": {"mask": "full"}, "sliding": {"mask": "sliding:1k"}},
+    **{"causal": {"mask": "causal"}, "full": {"mask": "full"}, "sliding": {"mask": "sliding:1k"}},
     "documents": {"documents": (1024,)},
 }
 
 
 def capabilities(scheme: Scheme) -> dict[str, list[str]]:
     """The scheme's axes, layouts, kernels, masks, passes and methods, under these names."""
-    work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES)
+    mask = "sliding:1k" if scheme.sends_halos else "causal"
+    work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES, mask=mask)
     plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernel_families[0]]), DEVICES)
 
     def able(own: Plan = plan, **change: Any) -> bool:

@@ -67,7 +67,7 @@ class Comm(Shifts, Protocol):
 
     def keep(self, x: Any) -> None:
         """Keep x, which no loop has made, from the forward to the backward pass. The backward pass gets a tuple of all
-        that was kept in place of kv, and then returns dkv in the dtype of kv."""
+        that was kept in place of kv."""
         ...
 
     def loop(self, first: int, last: int, body: Callable[[Index, Tree], Tree], state: Tree) -> Tree:

@@ -29,6 +29,17 @@ SLIDING = "sliding:"  # a mask of each query and the keys before it, `sliding:4k
 WHOLE = (0, 1)  # the part that is all of a shard's keys
 
 
+@dataclass(frozen=True)
+class Halo:
+    """The last `rows` rows of the run of keys that lies `distance` runs before each run of a shard's queries."""
+
+    distance: int
+    rows: int
+
+
+Part = tuple[Index, int] | Halo  # of keys: the i-th of n equal parts of a shard's rows, (i, n), or a halo
+
+
 class Window(NamedTuple):
     """How far a query sees: keys from `left` positions before it to `right` after it; None means no limit."""
 
@@ -132,11 +143,12 @@ class Layout:
         """The place of each piece of a shard among all pieces of the sequence, where pieces are adjacent positions."""
         return self.firsts(shard, shards, self.pieces)
 
-    def runs_before(self, run: int, shards: int) -> list[tuple[int, int] | None]:
-        """For every shard the (shard, piece) that holds the positions before its piece `run`; None before the first."""
+    def adjacent_runs(self, run: int, shards: int, by: int = -1) -> list[tuple[int, int] | None]:
+        """For every shard the (shard, piece) that holds the positions before its piece `run`, or behind it with by=1;
+        None where the sequence begins or ends."""
         places = [self.run_places(shard, shards) for shard in range(shards)]
         held = {place: (shard, piece) for shard, own in enumerate(places) for piece, place in enumerate(own)}
-        return [held.get(own[run] - 1) for own in places]
+        return [held.get(own[run] + by) for own in places]
 
     def permutation(self, shards: int, seq_len: int) -> np.ndarray:
         """int64[seq_len]: sharded = natural[permutation]."""

@@ -58,6 +58,7 @@ class Scheme:
     row_axes: tuple[str, ...] = ()  # axes that shard the rows of queries and output, in addition to the sequence axes
     # As many queries as keys, or fewer: sharded, or whole on each shard.
     query_sharding: Literal["all", "sharded", "whole"] = "all"
+    sends_halos: bool = False  # only keys that a window reaches, from runs of adjacent positions
     splits_kv: bool = False  # gathers K/V in as many parts as the plan's `parts` says
     chunk: int | None = None  # rows that a step's feed-forward computes at once, unless a plan says otherwise; 0 is all
     why_unsupported: Callable[[Any, Mapping[str, int]], Reason | None] = lambda workload, mesh: None

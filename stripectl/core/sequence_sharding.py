@@ -14,7 +14,18 @@ from functools import cache
 import numpy as np
 
 from stripectl.core.kernel import Kernel
-from stripectl.core.layout import UNBOUNDED, WHOLE, Documents, Index, Layout, MaskBlock, Window, layouts
+from stripectl.core.layout import (
+    UNBOUNDED,
+    WHOLE,
+    Documents,
+    Halo,
+    Index,
+    Layout,
+    MaskBlock,
+    Part,
+    Window,
+    layouts,
+)
 from stripectl.core.mask_tiles import count_pairs
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES
 from stripectl.core.plan import Plan
@@ -72,13 +83,15 @@ class SequenceSharding:
         self,
         me: Index,
         src: Index,
-        part: tuple[int, int] = WHOLE,
+        part: Part = WHOLE,
         documents: Documents | None = None,
         rows: Callable[[int], np.ndarray] = np.arange,
     ) -> list[MaskBlock]:
         """The rectangles of queries of shard `me` against keys of shard `src`, or against part i of n equal parts of
-        its rows, `part` = (i, n), which must divide every piece evenly. With documents they hold the limits of the
-        given `rows` of a piece, by default all."""
+        its rows, `part` = (i, n), which must divide every piece evenly; or against a halo of its own queries. With
+        documents they hold the limits of the given `rows` of a piece, by default all."""
+        if isinstance(part, Halo):
+            return self.halo_bands(me, part, documents, rows)
         step, size = self.layout.step(self.shards), self.query_piece
         keys, cols = self.key_firsts(src, part)
         aligned, found = alignment(self, part[1]), list[MaskBlock]()
@@ -92,6 +105,37 @@ class SequenceSharding:
                     limits = tuple(-((with_rows(key) - edge) // step) for edge in edges)
                 found.append(MaskBlock(i * size, j * cols, size, cols, low, high, limits, aligned))
         return found
+
+    def halo_bands(
+        self, me: Index, halo: Halo, documents: Documents | None, rows: Callable[[int], np.ndarray]
+    ) -> list[MaskBlock]:
+        """The rectangles of the runs of queries of shard `me` against the halos of its runs, which are stored in the
+        same order. Only the rectangle of a run and its own halo is live; none before the first position, and none
+        where the halo is a run of this shard, which is a part of the shard's own keys."""
+        run, places, found = self.key_piece, self.layout.run_places(me, self.shards), list[MaskBlock]()
+        before = (halo.distance - 1) * run + halo.rows  # positions from a run's first key to its first query
+        for i, query in enumerate(self.query_firsts(me)):
+            limits = None
+            if documents is not None:
+                limits = tuple(edge - with_rows(query - before) for edge in documents(with_rows(query) + rows(run)))
+            live = places[i] >= halo.distance
+            for place in places:
+                live = live & (place != places[i] - halo.distance)
+            for j in range(len(places)):
+                high = (live * 2 - 1) * UNBOUNDED if i == j else -UNBOUNDED
+                low = before - (self.window.left or 0)
+                found.append(MaskBlock(i * run, j * halo.rows, run, halo.rows, low, high, limits))
+        return found
+
+    def halos(self) -> list[Halo]:
+        """The halos that the window reaches, the nearest first; none on one shard."""
+        run, left = self.key_piece, self.window.left or 0
+        count = -(-left // run) if self.shards > 1 else 0
+        return [Halo(n, min(run, left - (n - 1) * run)) for n in range(1, count + 1)]
+
+    def adjacent_runs(self, by: int) -> list[list[tuple[int, int] | None]]:
+        """`Layout.adjacent_runs` of each run of a shard."""
+        return [self.layout.adjacent_runs(run, self.shards, by) for run in range(self.layout.pieces)]
 
     def query_firsts(self, me: Index) -> list[Index]:
         """The first position of each piece of the queries."""

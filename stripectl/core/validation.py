@@ -91,8 +91,9 @@ def _reasons(
 ) -> Iterator[Reason]:
     scheme, layout, kernel = schemes[plan.scheme], layouts[plan.layout], kernels[plan.kernel]
     if scheme.layouts is not None and plan.layout not in scheme.layouts:
+        why = ", because its shards are no runs of adjacent tokens" * scheme.sends_halos
         yield Reason.unsupported(
-            f"{plan.scheme} does not run on the {plan.layout} layout", f"Try {' or '.join(scheme.layouts)}."
+            f"{plan.scheme} does not run on the {plan.layout} layout{why}", f"Try {' or '.join(scheme.layouts)}."
         )
     yield from _family_reasons(plan, scheme, kernel, workload)
     if workload.soft_cap and not kernel.caps_scores:
@@ -112,6 +113,8 @@ def _reasons(
     yield from _division_reasons(plan, workload)
     if reason := layout.why_unsupported(workload.seq_len, plan.shards):
         yield reason
+    if scheme.sends_halos and (reason := _why_no_halo(plan, layout, workload)):
+        yield reason
     yield from _query_reasons(plan, layout, workload)
     yield from _tile_reasons(plan, layout, kernel, sequence_sharding(workload, plan))
     yield from _row_reasons(plan, layout, workload)
@@ -126,6 +129,19 @@ def _reasons(
     ):
         if reason:
             yield reason
+
+
+def _why_no_halo(plan: Plan, layout: Layout, workload: Workload) -> Reason | None:
+    """Why a window does not reach fewer keys than a ring sends, or None."""
+    reach, run = workload.window.left, workload.seq_len // plan.shards // layout.pieces
+    if reach is None:
+        fact = f"{plan.scheme} sends the keys that a window reaches, and a {workload.mask} mask has no window"
+    elif plan.shards > 1 and reach >= (plan.shards - 1) * run:
+        each = f"a window of {reach + 1:,} tokens reaches {reach:,} rows before each run of {run:,}"
+        fact = f"{each}, and {plan.scheme} would send no fewer than a ring of {plan.shards}"
+    else:
+        return None
+    return Reason.unsupported(fact, "Try --scheme ring.")
 
 
 def unused_axes(plan: Plan) -> list[str]:

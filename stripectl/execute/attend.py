@@ -17,7 +17,7 @@ from jax import lax
 from stripectl.core import scopes
 from stripectl.core.attend import PartialResult
 from stripectl.core.comm import HEADS, ROWS
-from stripectl.core.layout import WHOLE, Documents, Index, MaskBlock, Tile
+from stripectl.core.layout import WHOLE, Documents, Halo, Index, MaskBlock, Part, Tile
 from stripectl.core.sequence_sharding import SequenceSharding
 from stripectl.execute.derivatives import first_order_only, with_backward
 
@@ -70,7 +70,7 @@ class JaxAttend:
     gates = 0  # arrays behind keys and values
     saves_output = False  # for its backward pass
 
-    def bands(self, me: Index, src: Index, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
+    def bands(self, me: Index, src: Index, part: Part = WHOLE) -> list[MaskBlock]:
         seq_len = self.sharding.rows * self.sharding.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)
         if self.sharding.shards == 1 and self.sharding.query_rows < self.sharding.rows:
@@ -117,7 +117,7 @@ class JaxAttend:
         return q.astype(jnp.float32)
 
     def __call__(
-        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: tuple[int, int] = WHOLE
+        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: Part = WHOLE
     ) -> State:
         with jax.named_scope(scopes.ATTEND_FORWARD):
             return attend_pair(
@@ -152,8 +152,27 @@ class JaxAttend:
     def join(self, parts: Sequence[Any]) -> Any:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=ROWS), *parts)
 
+    def halos(self) -> list[Halo]:
+        return self.sharding.halos()
+
+    def adjacent_runs(self, by: int) -> list[list[tuple[int, int] | None]]:
+        return self.sharding.adjacent_runs(by)
+
+    def ends(self, x: Any, rows: int) -> list[Any]:
+        runs = self.split(x, self.sharding.layout.pieces)
+        return [jax.tree.map(lambda leaf: leaf[:, :, leaf.shape[ROWS] - rows :], run) for run in runs]
+
+    def add_ends(self, x: Any, ends: Sequence[Any]) -> Any:
+        def add(leaf: jax.Array, *own: jax.Array) -> jax.Array:
+            for run, end in enumerate(own, 1):
+                last = run * (leaf.shape[ROWS] // len(own))
+                leaf = leaf.at[:, :, last - end.shape[ROWS] : last].add(end)
+            return leaf
+
+        return jax.tree.map(add, x, *ends)
+
     def backward(
-        self, saved: Saved, kv: KeysValues, me: Index, src: Index, *, into: jax.Array, part: tuple[int, int] = WHOLE
+        self, saved: Saved, kv: KeysValues, me: Index, src: Index, *, into: jax.Array, part: Part = WHOLE
     ) -> tuple[jax.Array, KeysValues]:
         q, dout, lse, delta, _ = saved
         bands = self.bands(me, src, part)
@@ -237,7 +256,7 @@ def recompute_in_backward(function: Callable) -> Callable:
 
 def _attend_pair(
     attend: JaxAttend,
-    part: tuple[Index, int],
+    part: Part,
     starts: jax.Array | None,
     q: jax.Array,
     kv: KeysValues,
@@ -253,7 +272,7 @@ def _attend_pair(
 
 def _attend_pair_forward(
     attend: JaxAttend,
-    part: tuple[Index, int],
+    part: Part,
     starts: jax.Array | None,
     q: jax.Array,
     kv: KeysValues,
@@ -265,11 +284,11 @@ def _attend_pair_forward(
     return after, (starts, q, kv, me, src, state[1], after[1])
 
 
-def _attend_pair_backward(attend: JaxAttend, part: tuple[Index, int], residuals: tuple, cotangents: State) -> tuple:
+def _attend_pair_backward(attend: JaxAttend, part: Part, residuals: tuple, cotangents: State) -> tuple:
     return None, *first_order_only(partial(_pair_gradients, attend, part))(residuals, cotangents)
 
 
-def _pair_gradients(attend: JaxAttend, part: tuple[Index, int], residuals: tuple, cotangents: State) -> tuple:
+def _pair_gradients(attend: JaxAttend, part: Part, residuals: tuple, cotangents: State) -> tuple:
     """The gradients of a state. Its meaning does not depend on its maximum, so the maximum is a constant here: the
     pair's gradients are attention's, with the maximum as the log-sum-exp and minus dsum as delta."""
     starts, q, kv, me, src, before, after = residuals

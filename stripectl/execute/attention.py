@@ -95,8 +95,7 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
         own = replace(attend, starts_BD=starts)
         saved = Saved(q, dout, residual, delta, out if attend.saves_output else None)
         dq, dkv = written(saved, kept or kv, own, comm)
-        if not kept:
-            dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
+        dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv or (q,) * len(dkv))
         dsinks = None
         if sinks is not None:  # the weight of a sink in its row is exp(sink - log-sum-exp)
             dsinks = -jnp.sum(jnp.exp(sinks - residual) * delta, axis=(0, 2), keepdims=True)

@@ -9,7 +9,7 @@ import jax
 
 from stripectl.core import scopes
 from stripectl.core.kernel import FusedHop
-from stripectl.core.layout import WHOLE, Index
+from stripectl.core.layout import WHOLE, Index, Part
 from stripectl.execute.attend import JaxAttend, KeysValues, State
 from stripectl.execute.comm import JaxComm
 
@@ -69,7 +69,7 @@ class FusedHopAttend(JaxAttend):
     comm: FusedHopComm = field(kw_only=True)
 
     def __call__(
-        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: tuple[int, int] = WHOLE
+        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: Part = WHOLE
     ) -> State:
         bands = self.bands(me, src, part)
 

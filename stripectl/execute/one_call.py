@@ -15,7 +15,7 @@ from jax import lax
 
 from stripectl.core import scopes
 from stripectl.core.attend import PartialResult
-from stripectl.core.layout import WHOLE, Index
+from stripectl.core.layout import WHOLE, Index, Part
 from stripectl.execute.attend import JaxAttend, KeysValues, Saved, State
 from stripectl.execute.derivatives import first_order_only, with_backward
 
@@ -40,7 +40,7 @@ class OneCallAttend(JaxAttend):
         return state.out.astype(jnp.float32) * weight[..., None], maximum, weight
 
     def __call__(
-        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: tuple[int, int] = WHOLE
+        self, q: jax.Array, kv: KeysValues, me: Index, src: Index, *, into: State, part: Part = WHOLE
     ) -> State:
         if into is not None or part != WHOLE:
             before = super().empty(q) if into is None else self.accumulators(into)
@@ -56,7 +56,7 @@ class OneCallAttend(JaxAttend):
         src: Index,
         *,
         into: jax.Array | None,
-        part: tuple[int, int] = WHOLE,
+        part: Part = WHOLE,
     ) -> tuple[jax.Array, KeysValues]:
         q, dout, lse, delta, out = saved
         if into is not None or part != WHOLE:

@@ -8,6 +8,7 @@ brings the halo of queries, keys and values together; the gradient of the halo t
 from collections.abc import Sequence
 
 from stripectl.core.comm import Array, Shifts
+from stripectl.core.halo import of_adjacent_run
 from stripectl.core.layout import layouts
 from stripectl.core.layout_switch import BASE
 from stripectl.core.mesh import SEQUENCE_AXES
@@ -37,14 +38,7 @@ def halos(ends: Sequence[Array], plan: Plan, ops: Ops, comm: Shifts) -> list[Arr
     if axis is None:
         return [ops.zeros_like(ends[0])]
     layout = layouts[plan.layout if len(ends) > 1 else BASE]
-    return [halo_of(ends, axis, layout.runs_before(run, plan.size(axis)), comm) for run in range(len(ends))]
-
-
-def halo_of(ends: Sequence[Array], axis: str, before: Sequence[tuple[int, int] | None], comm: Shifts) -> Array:
-    """The end of the run `before` a run, which each device has or gets from a neighbour, all from the same side."""
-    ((by, run),) = {(me - source[0], source[1]) for me, source in enumerate(before) if source and source[0] != me}
-    found = comm.shift(ends[run], axis, "halo", by, lambda i: (i, run) in before and before.index((i, run)) != i)
-    for me, source in enumerate(before):
-        if source and source[0] == me:
-            found = comm.where(comm.index(axis) == me, ends[source[1]], found)
-    return found
+    return [
+        of_adjacent_run(ends, axis, layout.adjacent_runs(run, plan.size(axis)), comm, "halo")
+        for run in range(len(ends))
+    ]

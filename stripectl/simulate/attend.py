@@ -11,7 +11,7 @@ import numpy as np
 from stripectl.core.attend import PartialResult
 from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import WHOLE, Tile
+from stripectl.core.layout import WHOLE, Halo, Part, Tile
 from stripectl.core.mask_tiles import TileCount
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.plan import STATES, Plan
@@ -61,10 +61,12 @@ class SimulatedAttend:
             * np.array([tile.scores for tile in own])
             for passes, own in tiles.items()
         }
-        padded = (
-            (passes, [self.kernel.pads(tile, self.sharding.key_piece) for tile in own]) for passes, own in tiles.items()
-        )
-        self.pads = {passes: np.array(each)[:, None] for passes, each in padded if any(each)}  # by pass and plan
+        self.pads = {  # which plans pad, by pass and number of rows
+            (passes, rows): padded
+            for passes, own in tiles.items()
+            for rows in {self.sharding.key_piece, *(halo.rows for halo in self.sharding.halos())}
+            if (padded := np.array([self.kernel.pads(tile, rows) for tile in own])).any()
+        }
         keys, dq_sums = self.sharding.key_piece, self.kernel.costs.dq_sums
         sums = [dq_sums(keys, tile) for tile in tiles.get("backward", ())] if dq_sums else []
         self.dq_sums = np.array(sums)  # (plans, [partial sums of dQ, arrays moved for them])
@@ -88,7 +90,7 @@ class SimulatedAttend:
         """A wider copy where a backward pass adds its contributions to it."""
         return self.clocks.free(q.shape, ACCUMULATOR_BYTES, q) if self.clocks.recording else q
 
-    def __call__(self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: Any, part: tuple[int, int] = WHOLE) -> Any:
+    def __call__(self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: Any, part: Part = WHOLE) -> Any:
         cost, needs = self.clocks.machine.forward, [q, into, *leaves(kv)]
         out, before = into.at(self._compute("forward", cost, q, me, src, needs, part)), into.bare
         self._record_call(out, q, kv, me, src, part, before)
@@ -101,7 +103,7 @@ class SimulatedAttend:
         kv: Any,
         me: Any,
         src: Any,
-        part: tuple[int, int],
+        part: Part,
         before: TimedArray | None = None,
         kept: Sequence[TimedArray] = (),
     ) -> None:
@@ -119,7 +121,7 @@ class SimulatedAttend:
         self.clocks.record(out, transpose)
 
     def backward(
-        self, saved: Any, kv: Any, me: Any, src: Any, *, into: Any, part: tuple[int, int] = WHOLE
+        self, saved: Any, kv: Any, me: Any, src: Any, *, into: Any, part: Part = WHOLE
     ) -> tuple[TimedArray, Any]:
         cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
         end = self._compute("backward", cost, saved[0], me, src, needs, part)
@@ -155,6 +157,31 @@ class SimulatedAttend:
             return self.clocks.moved(pieces[0].sized(ROWS, rows).shape, pieces[0].itemsize, *pieces, times=2)
 
         return map_leaves(join, *parts)
+
+    def halos(self) -> list[Halo]:
+        return self.sharding.halos()
+
+    def adjacent_runs(self, by: int) -> list[list[tuple[int, int] | None]]:
+        return self.sharding.adjacent_runs(by)
+
+    def ends(self, x: Any, rows: int) -> list[Any]:
+        runs = self.sharding.layout.pieces
+
+        def cut(leaf: TimedArray) -> TimedArray:
+            if runs == 1 and leaf.shape[ROWS] == rows:
+                return leaf
+            return self.clocks.moved(leaf.sized(ROWS, rows).shape, leaf.itemsize, leaf, times=2)
+
+        return [map_leaves(cut, x) for _ in range(runs)]
+
+    def add_ends(self, x: Any, ends: Sequence[Any]) -> Any:
+        """The ends are added in place. Only backward passes add them, so there is no transpose."""
+        assert not self.clocks.recording
+
+        def add(leaf: TimedArray, *own: TimedArray) -> TimedArray:
+            return leaf.at(self.clocks.touch(3 * sum(end.nbytes for end in own), leaf, *own))
+
+        return map_leaves(add, x, *ends)
 
     def zeros(self, saved: Any) -> Any:
         return self._zeros(saved[0])
@@ -321,7 +348,7 @@ class SimulatedAttend:
         me: Any,
         src: Any,
         needs: list[TimedArray],
-        part: tuple[int, int],
+        part: Part,
         share: float = 1.0,
         merges: bool = True,
         held: int = 0,
@@ -343,8 +370,8 @@ class SimulatedAttend:
             self.clocks.touch(share * moves * q.elements)
         if passes == "backward" and self.dq_sums.size:
             self._add_partial_sums(q)
-        if (padded := self.pads.get(back)) is not None:
-            self._pad(back, q, padded, part[1], ACCUMULATOR_BYTES if merges else self.itemsize)
+        if self.pads:
+            self._pad(back, q, part, ACCUMULATOR_BYTES if merges else self.itemsize)
         return self._advance(passes, cost, q, needs, tiles, share)
 
     def _add_partial_sums(self, q: TimedArray) -> None:
@@ -353,15 +380,21 @@ class SimulatedAttend:
         self.clocks.ledger.beside(held)
         self.clocks.touch(moved[:, None])
 
-    def _pad(self, passes: str, q: TimedArray, padded: np.ndarray, parts: int, result_bytes: int) -> None:
-        """The memory and the traffic of a call that pads rows; `padded` says which plans pad."""
-        keys = 2 * q.elements * self.kv_heads // max(q.shape[HEADS], self.kv_heads) // parts
-        traffic = padding_traffic(passes, q.elements, keys, self.itemsize, result_bytes)
-        self.clocks.ledger.beside(padded[:, 0] * traffic.held)
-        self.clocks.touch(padded * traffic.moved)
+    def _pad(self, passes: str, q: TimedArray, part: Part, result_bytes: int) -> None:
+        """The memory and the traffic of a call in the plans that pad its queries, or its keys."""
+        piece = self.sharding.key_piece
+        rows, share = (part.rows, part.rows / piece) if isinstance(part, Halo) else (piece, 1 / part[1])
+        keys = 2 * share * q.elements * self.kv_heads / max(q.shape[HEADS], self.kv_heads)
+        held = moved = np.zeros(1)
+        for size, elements in ((piece, (q.elements, 0)), (rows, (0, keys))):
+            if (padded := self.pads.get((passes, size))) is not None:
+                traffic = padding_traffic(passes, *elements, self.itemsize, result_bytes)
+                held, moved = held + padded * traffic.held, moved + padded * traffic.moved
+        self.clocks.ledger.beside(held)
+        self.clocks.touch(moved[:, None])
 
     def _in_waves(
-        self, passes: str, cost: TileCost, q: TimedArray, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]
+        self, passes: str, cost: TileCost, q: TimedArray, tiles: TileCount, me: Any, src: Any, part: Part
     ) -> TileCount:
         """The tiles, with the tiles of a GPU's busiest processor."""
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
@@ -387,7 +420,7 @@ class SimulatedAttend:
         self.rounds_run.append(KernelCall(passes, start, end, tiles, heads, part, share))
         return end
 
-    def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
+    def _count(self, passes: str, me: Any, src: Any, part: Part) -> TileCount:
         """Tiles of a round, (plans, devices)."""
         tiles = self.tiles["backward" if passes == "backward" else "forward"]
         return count_round(

@@ -7,7 +7,7 @@ from typing import Any
 
 from stripectl.core.attend import PartialResult
 from stripectl.core.comm import ELEMENTS, ROWS
-from stripectl.core.layout import WHOLE, Tile
+from stripectl.core.layout import WHOLE, Part, Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.costs.padding import ACCUMULATOR_BYTES
@@ -40,7 +40,7 @@ class SimulatedOneCall(SimulatedAttend):
         out = state.out
         return self.clocks.moved(out.shape, ACCUMULATOR_BYTES, out, times=1 + out.itemsize / ACCUMULATOR_BYTES)
 
-    def __call__(self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: Any, part: tuple[int, int] = WHOLE) -> Any:
+    def __call__(self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: Any, part: Part = WHOLE) -> Any:
         if into is not None or part != WHOLE:
             before = super().empty(q) if into is None else self.accumulators(into)
             return super().__call__(q, kv, me, src, into=before, part=part)
@@ -52,7 +52,7 @@ class SimulatedOneCall(SimulatedAttend):
         return PartialResult(out, TimedArray(sums, ACCUMULATOR_BYTES, out.ready))
 
     def backward(
-        self, saved: Any, kv: Any, me: Any, src: Any, *, into: Any, part: tuple[int, int] = WHOLE
+        self, saved: Any, kv: Any, me: Any, src: Any, *, into: Any, part: Part = WHOLE
     ) -> tuple[TimedArray, Any]:
         if into is not None or part != WHOLE:
             return super().backward(saved, kv, me, src, into=into or super().zeros(saved), part=part)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from stripectl.core.layout import MaskBlock, Tile
+from stripectl.core.layout import MaskBlock, Part, Tile
 from stripectl.core.mask_tiles import TileCount, tile_ends
 from stripectl.core.sequence_sharding import SequenceSharding, document_lookup
 from stripectl.costs.waves import busiest_processor, transposed
@@ -23,7 +23,7 @@ def count_round(
     sharding: SequenceSharding,
     starts: tuple[int, ...] | None,
     tiles: tuple[Tile, ...],
-    part: tuple[int, int],
+    part: Part,
     me: np.ndarray,
     src: np.ndarray,
 ) -> TileCount:
@@ -39,7 +39,7 @@ def count_pairs_of_shards(
     count: Count,
     sharding: SequenceSharding,
     tiles: tuple[Tile, ...],
-    part: tuple[int, int],
+    part: Part,
 ) -> np.ndarray:
     """Tiles of every pair of shards, (kind, plan, queries' shard, keys' shard), cached for all passes, schemes and
     meshes that are compared."""
@@ -57,7 +57,7 @@ def _of_pairs(
     sharding: SequenceSharding,
     starts: tuple[int, ...] | None,
     tiles: tuple[Tile, ...],
-    part: tuple[int, int],
+    part: Part,
     me: tuple[int, ...],
     src: tuple[int, ...],
 ) -> TileCount:
@@ -74,7 +74,7 @@ def _of_pairs(
 @lru_cache(maxsize=2**11)
 def busiest_processors(
     sharding: SequenceSharding,
-    part: tuple[int, int],
+    part: Part,
     me: tuple[int, ...],
     src: tuple[int, ...],
     backward: bool,

@@ -107,12 +107,14 @@ def test_unsupported_names_the_nearest_length() -> None:
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 8])
 @pytest.mark.parametrize("name", ["contiguous", "zigzag"])
-def test_the_run_before_a_run_holds_the_position_before_its_first(name: str, shards: int) -> None:
+def test_adjacent_runs_hold_the_positions_before_and_behind(name: str, shards: int) -> None:
     layout, rows = layouts[name], 4 * layouts[name].pieces
     pieces = layout.positions(shards, rows).reshape(shards, layout.pieces, -1)
     for run in range(layout.pieces):
-        for shard, source in enumerate(layout.runs_before(run, shards)):
-            first = pieces[shard, run, 0]
+        neighbours = zip(layout.adjacent_runs(run, shards), layout.adjacent_runs(run, shards, 1), strict=True)
+        for shard, (before, behind) in enumerate(neighbours):
+            first, last = pieces[shard, run, 0], pieces[shard, run, -1]
             assert layout.run_places(shard, shards)[run] == first // 4
-            assert (source is None) == (first == 0)
-            assert source is None or pieces[*source, -1] == first - 1
+            assert (before is None, behind is None) == (first == 0, last == shards * rows - 1)
+            assert before is None or pieces[*before, -1] == first - 1
+            assert behind is None or pieces[*behind, 0] == last + 1

@@ -23,6 +23,7 @@ from stripectl.execute.program import partition
 from stripectl.execute.reference import dense, max_relative_error, recurrence_by_token, recurrent
 from stripectl.execute.verification import FLOAT32
 from tests.support.exact import on_devices
+from tests.support.plans import mask_of
 
 BATCH, LENGTH, HEADS, KV_HEADS, HEAD_DIM = 2, 96, 4, 2, 16
 
@@ -72,7 +73,9 @@ TRAINED = [name for name in schemes.names() if schemes[name].query_sharding == "
     ("text", "mask"),
     [
         *(
-            pytest.param(laid(name), "causal", marks=() if name in QUICK else pytest.mark.exactness)
+            pytest.param(
+                laid(name), mask_of(parse_plan(name).scheme), marks=() if name in QUICK else pytest.mark.exactness
+            )
             for name in [*TRAINED, "usp/contiguous/chunked"]
         ),
         *((f"ring/{layout}", "full") for layout in layouts.names()),

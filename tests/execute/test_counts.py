@@ -26,7 +26,7 @@ from stripectl.hlo.rewrites import rewrites
 from stripectl.simulate.simulation import simulate
 from tests.support.exact import in_parts, legal, on_devices
 from tests.support.jaxprs import jaxpr_bytes, jaxpr_transfers
-from tests.support.plans import with_tile
+from tests.support.plans import mask_of, with_tile
 
 SHARDS, ROWS = 8, 48
 LINEAR = {name for name in schemes.names() if schemes[name].sends_states}  # counted in test_linear
@@ -59,7 +59,7 @@ def cases(devices: int) -> list[tuple[Plan, Workload]]:
     for name, passes, (dtype, unroll) in itertools.product(
         schemes.names(), ATTENTION_PASSES, zip(DTYPES, (1, 9), strict=True)
     ):
-        work, axes = workload(passes, dtype), schemes[name].axes
+        work, axes = workload(passes, dtype, mask=mask_of(name)), schemes[name].axes
         for sizes in factorisations(devices if axes else 1, len(axes)):
             plan = replace(parse_plan(name), mesh=make_mesh(dict(zip(axes, sizes, strict=True))))
             plan = with_tile(replace(plan, unroll=unroll if loops(plan) else 1), work, "cpu")
@@ -162,6 +162,19 @@ WINDOWED = {  # on the contiguous layout, under a window that reaches into one s
 }
 
 
+HALOS = {  # layout, mask: (how many shifts of keys or values, how many rows of keys or values in all)
+    ("contiguous", "sliding:2"): (2, 2),
+    ("contiguous", "sliding:37"): (2, 2 * 36),
+    ("contiguous", "sliding:49"): (2, 2 * 48),
+    ("contiguous", "sliding:50"): (4, 2 * 49),
+    ("contiguous", "sliding:146"): (8, 2 * 145),
+    ("zigzag", "sliding:2"): (4, 4),
+    ("zigzag", "sliding:25"): (4, 4 * 24),
+    ("zigzag", "sliding:26"): (8, 4 * 25),
+    ("zigzag", "sliding:74"): (16, 4 * 73),
+}
+
+
 def check_hops(text: str, mask: str, expected: dict[tuple[str, str], tuple[int, float]]) -> None:
     plan = parse_plan(text)
     work = workload(seq_len=ROWS * plan.devices, mask=mask)
@@ -184,8 +197,14 @@ def test_a_ring_ends_with_the_last_hop_that_a_window_reads(text: str, mask: str)
     check_hops(f"{scheme}/contiguous@{options}", mask, WINDOWED[text, mask])
 
 
+@pytest.mark.parametrize(("layout", "mask"), HALOS)
+def test_halos_are_the_rows_that_a_window_reaches(layout: str, mask: str) -> None:
+    shifts, rows = HALOS[layout, mask]
+    check_hops(f"halo/{layout}@ring=8", mask, {RING: (shifts, rows / ROWS)})
+
+
 def test_every_scheme_that_trains_has_a_published_count() -> None:
-    alone = {name for name in schemes.names() if schemes[name].query_sharding == "whole"} | LINEAR
+    alone = {name for name in schemes.names() if schemes[name].query_sharding == "whole"} | LINEAR | {"halo"}
     assert {text.partition("@")[0].partition("/")[0] for text in HOPS} == set(schemes.names()) - alone
 
 
@@ -257,7 +276,12 @@ def part_of(name: str, often: bool) -> Any:
 PACKINGS = [("causal", None), ("full", PACKED), ("sliding:37", PACKED)]
 TICKED = [
     pytest.param(
-        *(name, layout, *PACKINGS[(at + turn) % 3], ("8x6", "10x7")[(at + turn) % 2]),
+        *(
+            name,
+            layout,
+            *PACKINGS[2 if schemes[name].sends_halos else (at + turn) % 3],
+            ("8x6", "10x7")[(at + turn) % 2],
+        ),
         marks=part_of(name, layout == schemes[name].default_layout or name == "ring"),
     )
     for at, name in enumerate(SOFTMAX)

@@ -17,7 +17,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 from tests.support.exact import DEVICES, Case, catalogue, check, legal, on_devices
-from tests.support.plans import reference_plan
+from tests.support.plans import mask_of, reference_plan
 
 QUICK_CASES, COVER, PRODUCT = catalogue(schemes.names())
 CASES = [
@@ -34,6 +34,13 @@ def test_equals_dense_attention(case: Case) -> None:
 
 
 QUICK = ("ring", "ulysses")
+
+
+def work_of(plan: Plan) -> Workload:
+    """A workload with a mask that the plan's scheme supports."""
+    return replace(WORK, mask=mask_of(plan.scheme))
+
+
 TWO_TILES = [replace(on_devices(name, 2), tile=Tile(8, 6), backward=Tile(5, 12)) for name in schemes.names()]
 
 
@@ -42,19 +49,19 @@ TWO_TILES = [replace(on_devices(name, 2), tile=Tile(8, 6), backward=Tile(5, 12))
     [
         pytest.param(plan, marks=() if plan.scheme in QUICK else pytest.mark.exactness)
         for plan in TWO_TILES
-        if legal(plan, WORK) and not kernels[plan.kernel].keeps_all_scores
+        if legal(plan, work_of(plan)) and not kernels[plan.kernel].keeps_all_scores
     ],
     ids=str,
 )
 def test_the_backward_pass_may_have_a_tile_of_its_own(plan: Plan) -> None:
-    check(WORK, plan)
+    check(work_of(plan), plan)
 
 
 def beside(**others: int) -> list[Plan]:
     """Plans of every scheme with other axes beside its own, on 8 devices in all."""
     own = DEVICES // math.prod(others.values())
     plans = (on_devices(name, own, **others) for name in schemes.names())
-    return [plan for plan in plans if legal(plan, WORK)]
+    return [plan for plan in plans if legal(plan, work_of(plan))]
 
 
 def full(plans: list[Plan]) -> list:
@@ -68,7 +75,7 @@ BESIDE = [
 
 @pytest.mark.parametrize("plan", [*BESIDE, *full([*beside(fsdp=2), *beside(tensor=2), *beside(tensor=4)])], ids=str)
 def test_other_axes_divide_batch_and_heads(plan: Plan) -> None:
-    check(WORK, plan)
+    check(work_of(plan), plan)
 
 
 def gathered(layout: str, *parts: int) -> list[Plan]:

@@ -30,6 +30,7 @@ from stripectl.models.model_files import load_model
 from stripectl.training.attention import with_common_axes
 from stripectl.training.step import make_training
 from tests.support.exact import on_devices
+from tests.support.plans import mask_of
 
 BATCH, LENGTH, HEADS, KV_HEADS, SIZE = 2, 32, 4, 2, 8
 CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -52,15 +53,15 @@ def arrays() -> list[Any]:
 
 def attention(text: str, around: Sequence[str]) -> Callable[..., jax.Array]:
     """attention(q, k, v) of a plan over a mesh, or inside a shard_map that checks which axes arrays vary over."""
-    plan = parse_plan(text)
+    plan, mask = parse_plan(text), mask_of(parse_plan(text).scheme, 9)
     first = AxisType.Explicit if "mixed axis types" in around else AxisType.Auto
     types = (first, *(AxisType.Auto,) * (len(plan.axes) - 1))
     mesh = jax.make_mesh(tuple(plan.axes.values()), tuple(plan.axes), types)
     if "check_vma" not in around:
-        return partial(sequence_parallel_attention, plan=plan, mesh=mesh)
+        return partial(sequence_parallel_attention, plan=plan, mesh=mesh, mask=mask)
     batch, heads, rows, _ = partition(plan)
     spec = PartitionSpec(batch, rows, heads)
-    inner = partial(sequence_parallel_attention, plan=plan, mesh=None)
+    inner = partial(sequence_parallel_attention, plan=plan, mesh=None, mask=mask)
     mapped = jax.shard_map(inner, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=True)
 
     def attend(*given: jax.Array) -> jax.Array:
@@ -108,7 +109,7 @@ def check(text: str, around: Sequence[str]) -> None:
     if schemes[parse_plan(text).scheme].sends_states:
         expected = recurrent(q, k, v, dout, np.zeros(KV_HEADS))
     else:
-        expected = dense(q, k, v, dout, parse_mask("causal"))
+        expected = dense(q, k, v, dout, parse_mask(mask_of(parse_plan(text).scheme, 9)))
     found = computed(text, around)
     assert {str(x.dtype) for x in found} == {"float32"}
     assert max(map(max_relative_error, found, expected)) < FLOAT32

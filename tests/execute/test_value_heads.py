@@ -17,7 +17,7 @@ from stripectl.execute.program import PlanProgram
 from stripectl.simulate.simulation import simulate
 from tests.support.exact import check, on_devices
 from tests.support.jaxprs import jaxpr_bytes
-from tests.support.plans import reference_plan, with_tile
+from tests.support.plans import mask_of, reference_plan, with_tile
 
 SOFTMAX = [name for name in schemes.names() if {"softmax", "scores"} & {*schemes[name].kernel_families}]
 QUICK = ("ring", "ulysses")
@@ -39,6 +39,7 @@ def case_of(scheme: str, sizes: tuple[int, int], kernel: str | None = None, kind
         head_dim=sizes[0],
         v_head_dim=sizes[1],
         dtype="float32",
+        mask=mask_of(scheme),
         passes=passes,
         query_len=query_len,
     )

@@ -29,6 +29,7 @@ from stripectl.simulate.simulation import simulate, simulate_times
 from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.step_program import optimizer_bytes
 from stripectl.util.files import profile_names
+from tests.support.plans import mask_of
 
 WORK = Workload(seq_len=2**15, heads=16, kv_heads=16, head_dim=128, passes="forward")
 ARRAY = 2**15 // 8 * 16 * 128 * 2  # bytes of queries, keys or values of one of eight shards
@@ -196,7 +197,7 @@ def test_plans_on_an_axis_of_clocks_take_what_each_takes_alone(scheme: str, layo
     sizes = {1: [8], 2: [4, 2], 3: [2, 2, 2]}.get(len(axes), [])
     mesh = ",".join(f"{axis}={size}" for axis, size in zip(axes, sizes, strict=True))
     passes = "forward" if scheme == "pass_kv" else "forward-backward"
-    work = replace(WORK, passes=passes, query_len=2**12 if scheme == "pass_kv" else None)
+    work = replace(WORK, passes=passes, query_len=2**12 if scheme == "pass_kv" else None, mask=mask_of(scheme))
     bare = parse_plan(f"{scheme}/{layout}/pallas_tpu@{mesh}" if scheme != "pass_kv" else f"pass_kv/{layout}/xla@{mesh}")
     plans = [replace(bare, tile=Tile(min(tile.block_q, 512), min(tile.block_kv, 512))) for tile in TILES]
     plans = list(dict.fromkeys([*plans, replace(bare, tile=Tile(512, 256)), replace(bare, tile=Tile(128, 128))]))

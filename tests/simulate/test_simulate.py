@@ -1,5 +1,7 @@
 """The simulator against arithmetic done by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,8 +23,8 @@ from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.tile_cost import TileCost
 from stripectl.simulate.simulation import simulate
 from tests.support.machines import datasheet_machine
+from tests.support.plans import mask_of, with_tile
 from tests.support.plans import reference_plan as parse_plan
-from tests.support.plans import with_tile
 
 ROWS, SHARDS = 64, 8
 WORK = Workload(seq_len=ROWS * SHARDS, heads=2, kv_heads=1, head_dim=4)
@@ -54,7 +56,7 @@ def test_slow_links_take_the_time() -> None:
 @pytest.mark.parametrize("scheme", schemes.names())
 @pytest.mark.parametrize("passes", ["forward", "forward-backward"])
 def test_nothing_ends_before_its_bytes_can_leave(scheme: str, passes: str) -> None:
-    work, link = Workload(**{**WORK.__dict__, "passes": passes}), machine(1e-12, 1e3)
+    work, link = replace(WORK, passes=passes, mask=mask_of(scheme)), machine(1e-12, 1e3)
     plan = with_tile(with_mesh(parse_plan(scheme), SHARDS), work, "cpu")
     result, links = simulate(work, plan, link), 2 * max(1, len(plan.axes))  # both ways, of every axis
     counted = 2 if scheme == "dist_flash" else 1  # keys and queries, of which a device sends one

@@ -3,7 +3,10 @@
 Letters are LASP's: B batch, N tokens, d the hidden size, T devices; g is the part of heads that keys and values have.
 """
 
+import itertools
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -19,9 +22,10 @@ SIZES = [2, 4, 8, 16]
 GROUPS = [Fraction(1), Fraction(1, 2), Fraction(1, 8)]
 
 
-def sent(plan: str, g: Fraction = Fraction(1)) -> Fraction:
+def sent(plan: str, g: Fraction = Fraction(1), **fields: Any) -> Fraction:
     """Elements that a device sends, in units of B N d."""
     work = Workload(seq_len=N, batch=B, heads=HEADS, kv_heads=int(HEADS * g), head_dim=HEAD_DIM)
+    work = replace(work, **fields)
     found = simulate(work, with_tile(parse_plan(plan), work, "tpu"), COUNTING).sent
     return Fraction(sum(found.values()), 2 * BND)
 
@@ -43,6 +47,20 @@ def test_a_ring_sends_all_keys_and_values_and_a_gather_as_much(size: int, g: Fra
     for plan in ("ring", "all_gather", "bidirectional", "rsa", "pass_kv"):
         assert sent(f"{plan}@ring={size}", g) == ring(size, g) / size
     assert sent(f"all_gather@ring={size},parts=4", g) == ring(size, g) / size
+
+
+@pytest.mark.parametrize("g", GROUPS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("layout", "runs"), [("contiguous", 1), ("zigzag", 2)])
+def test_a_halo_sends_the_rows_of_a_window_whatever_the_length(layout: str, runs: int, size: int, g: Fraction) -> None:
+    """W-1 rows of K and of V per run; in the backward pass as many of dK and dV, in float32."""
+    for window, length in itertools.product((2, 100, 1024), (N, 8 * N)):
+        if length // size // runs * (size - 1) < window:
+            continue
+        plan, fields = f"halo/{layout}@ring={size}", {"seq_len": length, "mask": f"sliding:{window}"}
+        rows = runs * Fraction(window - 1, N)
+        assert sent(plan, g, **fields) == 2 * g * rows
+        assert sent(plan, g, passes="forward-backward", **fields) == 2 * g * rows * 3
 
 
 @pytest.mark.parametrize("g", GROUPS)

@@ -37,3 +37,8 @@ def reference_plan(text: str) -> Plan:
     scheme = schemes[found.scheme]
     kernel = found.kernel or DEFAULT_KERNELS[scheme.kernel_families[0]]
     return replace(found, layout=found.layout or scheme.default_layout, kernel=kernel)
+
+
+def mask_of(scheme: str, window: int = 37) -> str:
+    """A causal mask, with a window for a scheme that needs one."""
+    return f"sliding:{window}" if schemes[scheme].sends_halos else "causal"
