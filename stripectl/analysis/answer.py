@@ -10,7 +10,7 @@ from stripectl.analysis.distortions import MARK, across_classes, is_distorted
 from stripectl.analysis.ranking import Ranking
 from stripectl.core.layout import Tile
 from stripectl.core.lengths import format_length
-from stripectl.core.plan import Plan
+from stripectl.core.plan import LAYERS_APART, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
 from stripectl.results.case import flags_text
@@ -82,7 +82,7 @@ def unmarked_answer(ranking: Ranking, gain: Speedup | None) -> str:
 
 
 def rival_phrase(rival: Measurement, best: Measurement) -> str:
-    """The next plan behind the best; where only the mesh, the tiles or the softmax layers differ, these alone."""
+    """The next plan behind the best; where only the mesh, the tiles or the layers apart differ, these alone."""
     if replace(rival.plan, mesh=best.plan.mesh) == best.plan:
         return f"a mesh of {mesh_words(rival.plan)}"
     tiles = {"tile": best.plan.tile, "backward": best.plan.backward}
@@ -90,20 +90,21 @@ def rival_phrase(rival: Measurement, best: Measurement) -> str:
         own = rival.plan.backward
         backward = f" ({tile_words(own)} in the backward pass)" if own else " in both passes" * bool(best.plan.backward)
         return f"the same plan with tiles of {tile_words(rival.plan.tile)}{backward}"
-    if rival.plan.softmax and replace(rival.plan, softmax=best.plan.softmax) == best.plan:
-        return softmax_words([rival.plan])
+    own = rival.plan
+    if (own.softmax or own.sliding) and with_layers_of(own, best.plan) == best.plan:
+        return words_of_layers_apart([own]) or plan_phrase(rival, [best, rival])
     return plan_phrase(rival, [best, rival])
 
 
 def base_phrase(best: Measurement, base: Plan) -> str:
     """The plan that a gain is relative to."""
     plan = best.plan
-    bare = replace(plan, tile=base.tile, backward=base.backward, mesh=base.mesh, softmax=base.softmax)
+    bare = with_layers_of(replace(plan, tile=base.tile, backward=base.backward, mesh=base.mesh), base)
     if bare == base:
-        if plan.softmax != base.softmax and (softmax := softmax_words([base])) != softmax_words([plan]):
-            return softmax
+        if (apart := words_of_layers_apart([base])) != words_of_layers_apart([plan]) and apart:
+            return apart
         parts = ["mesh"] * (plan.mesh != base.mesh)
-        parts += ["tiles"] * ((plan.tile, plan.backward, plan.softmax) != (base.tile, base.backward, base.softmax))
+        parts += ["tiles"] * (replace(plan, mesh=base.mesh) != base)
         return f"the same scheme with its default {' and '.join(parts) or 'options'}"
     other_mesh = base.scheme == plan.scheme and base.mesh != plan.mesh
     return scheme_phrase(base) + f" on a mesh of {mesh_words(base)}" * other_mesh
@@ -143,8 +144,9 @@ def differences_in_words(plans: Sequence[Plan], rivals: Sequence[Plan]) -> Itera
         backward = {plan.backward for plan in plans if plan.backward and plan.backward != plan.tile}
         also = f" ({tile_words(backward.pop())} in the backward pass)" if len(backward) == 1 else ""
         yield f"with tiles of {tiles}{also}"
-    if any(plan.softmax for plan in rivals) and differ(lambda plan: softmax_words([plan])):
-        yield f"and {softmax_words(plans)}"
+    elsewhere = any(plan.sliding and plan.sliding.scheme != plan.scheme for plan in plans)
+    if (elsewhere or differ(lambda plan: words_of_layers_apart([plan]))) and (apart := words_of_layers_apart(plans)):
+        yield f"and {apart}"
     if len({plan.mesh for plan in (*rivals, *plans) if plan.scheme == plans[0].scheme}) > 1:
         yield f"on a mesh of {or_list(map(mesh_words, plans))}"
     if differ(options_words) and (options := or_list(map(options_words, plans))):
@@ -169,9 +171,19 @@ def tile_words(tile: Tile) -> str:
     return str(tile).replace("x", " x ")
 
 
-def softmax_words(plans: Sequence[Plan]) -> str:
-    """Schemes and layouts of softmax layers."""
-    return f"{schemes_phrase([plan.for_attention('softmax') for plan in plans])} in softmax layers"
+def words_of_layers_apart(plans: Sequence[Plan]) -> str:
+    """Schemes and layouts of the layers that plans name apart; empty where they name none."""
+    softmax = [plan.for_attention("softmax") for plan in plans if plan.softmax]
+    windows = [
+        (plan.for_attention("softmax") if plan.softmax else plan).for_windows() for plan in plans if plan.sliding
+    ]
+    apart = {"softmax": softmax, "sliding": windows}
+    return " and ".join(f"{schemes_phrase(own)} in {LAYERS_APART[part]}" for part, own in apart.items() if own)
+
+
+def with_layers_of(plan: Plan, other: Plan) -> Plan:
+    """The plan, with the layers apart of another plan."""
+    return replace(plan, softmax=other.softmax, sliding=other.sliding)
 
 
 def mesh_words(plan: Plan) -> str:

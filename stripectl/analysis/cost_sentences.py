@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from stripectl.core.kernel import kernels
-from stripectl.core.plan import Plan
+from stripectl.core.layer_groups import parts_of_plan
+from stripectl.core.plan import LAYERS_APART, Plan
 from stripectl.costs.power_limit import SHARE
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
@@ -25,7 +26,7 @@ AT_DATASHEET = (
 
 
 def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
-    """One for each set of tile costs, once; costs of softmax layers in a hybrid model are marked, and machines without
+    """One for each set of tile costs, once; costs of layers that a plan names apart are marked, and machines without
     tables are named."""
     said: dict[str, None] = {}
     for m in measurements:
@@ -35,10 +36,11 @@ def cost_sentences(measurements: Iterable[Measurement]) -> list[str]:
             said[without_tables(m.target.hardware)] = None
         made_by = m.compiled_program and m.compiled_program.compiler
         said |= dict.fromkeys(_sentences(m.cost_source, m.plan, m.tiles and m.tiles.tile, made_by))
-        if beside := m.cost_source.softmax:
-            own = m.plan.for_attention("softmax")
+        plans = dict(zip(parts_of_plan(m.workload).values(), (each.plan for each in m.layers), strict=True))
+        for part, beside in m.cost_source.apart.items():
+            own = plans[part]
             others = _sentences(beside, own, str(own.tile), made_by)
-            said |= {f"softmax layers: {each}": None for each in others if each not in said}
+            said |= {f"{LAYERS_APART[part]}: {each}": None for each in others if each not in said}
     return list(said)
 
 

@@ -61,8 +61,8 @@ def sentence(found: Distortion) -> str:
 def far_tiles(m: Measurement) -> Iterator[Distortion]:
     """Tiles whose cost is far from every entry of the machine's table."""
     known = m.cost_source
-    for source in (known, known and known.softmax):
-        for costs in (source.entry, source.backward_costs) if source else ():
+    for source in [known, *known.apart.values()] if known else []:
+        for costs in (source.entry, source.backward_costs):
             if costs and costs.is_far:
                 near = costs.interpolated_from or "another shape"
                 yield Distortion(

@@ -4,7 +4,7 @@ A collective over several axes is divided equally among them. Each part of an al
 its ends; everything else counts as sent to the next device of its axis.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -35,7 +35,12 @@ def traffic(m: Measurement) -> Traffic:
         return _shared_out(transfer_of(each, plan) for each in told)
     if work.passes == STEP:
         return _shared_out(sent_in_step(m.layers, run_step(work, plan).sent))
-    return dict(simulate(work, plan, COUNTING).along)
+    total: Counter[tuple[str, str]] = Counter()
+    for count, own, each in m.layers:
+        for key, nbytes in simulate(own, each, COUNTING).along.items():
+            total[key] += nbytes * count
+    layers = sum(group.layers for group in m.layers)
+    return {key: nbytes / layers for key, nbytes in total.items()}
 
 
 def _shared_out(sent: Iterable[StepTransfer]) -> Traffic:

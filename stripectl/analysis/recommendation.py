@@ -24,7 +24,7 @@ from stripectl.analysis.ranking import (
     speedup_error,
 )
 from stripectl.analysis.statements import statements
-from stripectl.core.plan import Plan
+from stripectl.core.plan import LAYERS_APART, Plan
 from stripectl.core.workload import STEP
 from stripectl.costs.cost_model import PARTS
 from stripectl.costs.defaults import with_defaults
@@ -152,8 +152,7 @@ def layout_gain(ranking: Ranking) -> Speedup | None:
 def default_plan(m: Measurement) -> Plan | None:
     """The same scheme, layout and kernel with the default mesh and tiles; None on a machine that is not known here."""
     plan = m.plan
-    softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
-    bare = replace(plan, tile=None, backward=None, mesh=None, softmax=softmax)
+    bare = replace(plan.without_tiles(), mesh=None)
     machine = m.target.machine
     return machine and with_defaults(bare, m.workload, machine, plan.devices, m.flags or {})
 
@@ -260,15 +259,16 @@ def unpublished_sentence(m: Measurement) -> str:
     if m.cost_source is None or not m.cost_source.source.has_published_error:
         return ""
     passes = "the forward pass" if m.workload.passes == "forward" else "a backward pass"
-    mask = "windows" if m.workload.window.left is not None else f"a {m.workload.mask} mask"
+    masks = {"windows" if "sliding" in mask else f"a {mask} mask" for _, mask in m.workload.kinds}
+    mask = " and ".join(sorted(masks))
     return f"No published time of {m.plan.kernel} on {m.target.tables_of} tells the error of {passes} with {mask}."
 
 
 def _predicted(ranking: Ranking) -> tuple[str, str]:
     known = ranking.best.cost_source
     tiles = f"times of tiles come from {known.source.phrase if known else 'an unknown source'}"
-    if known and (beside := known.softmax):
-        tiles = f"times of tiles come from {known.source.phrase}, in softmax layers from {beside.source.phrase}"
+    for part, beside in (known.apart if known else {}).items():
+        tiles += f", in {LAYERS_APART[part]} from {beside.source.phrase}"
     lacking = known and known.memory_left_out
     memory = "the compiler's figure" + (f", without {lacking}" if lacking else "")
     said = f"The plan did not run: its time is predicted, and {tiles}; memory is {memory}."

@@ -139,6 +139,7 @@ def every_target() -> list[tuple[str, str]]:
 
 
 def model_summary(shape: "Model") -> str:
+    from stripectl.core.layer_kinds import masks_of_layers, masks_text
     from stripectl.core.replacement import replacements_text
     from stripectl.results.labels import attention_label, heads_label
 
@@ -146,7 +147,9 @@ def model_summary(shape: "Model") -> str:
     none = shape.architecture.no_feed_forward
     feed_forward = "no feed-forward" if none else f"feed-forward {shape.feed_forward}"
     replaced = f"; not computed (and the replacement): {parts}" if parts else ""
+    masks = masks_of_layers(shape.layer_masks, shape.layers) if shape.layer_masks else []
+    windows = f", {masks_text(masks)}" if masks else ""
     return attention_label(shape) + (
         f"{shape.layers} layers of {shape.hidden}, {heads_label(shape)}, "
-        f"{feed_forward}, vocabulary {shape.vocabulary}{replaced}"
+        f"{feed_forward}, vocabulary {shape.vocabulary}{windows}{replaced}"
     )

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.compile.report import CompilerReport
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, check_described, topology_arguments
+from stripectl.core.intervals import Overlap
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import layer_groups
+from stripectl.core.layer_groups import LayerGroup, layer_groups, mean_bytes, mean_of_layers
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
@@ -128,6 +129,8 @@ class CompilerPool:
         if self.cached and (known := self._kept(key)):
             return known
         alike = layer_groups(workload, plan)
+        if len(alike) > 1 and workload.passes != STEP:
+            return mean_report(alike, [self.report(own, each, target, flags) for _, own, each in alike])
         pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].costs.bundles for each in alike)
         dump = self.dump if pallas and workload.passes != STEP else None
         answer = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
@@ -209,6 +212,20 @@ class CompilerPool:
         return found
 
 
+def mean_report(layers: Sequence[LayerGroup], alone: Sequence[CompilerReport]) -> CompilerReport:
+    """The report about the mean layer of a model from the reports about its layers of each kind, or the report of a
+    kind that is refused."""
+    if refused := next((each for each in alone if each.refused), None):
+        return refused
+    return replace(
+        alone[0],
+        compile_s=math.fsum(each.compile_s for each in alone),
+        peak_bytes=max((each.peak_bytes for each in alone if each.peak_bytes is not None), default=None),
+        bytes=mean_bytes(layers, [each.bytes or {} for each in alone]),
+        by_kind=tuple(each.program for each in alone),
+    )
+
+
 def with_layers_alone(whole: CompilerReport, alone: Sequence[CompilerReport]) -> CompilerReport:
     """The report about a model's program with the reports about its layers of each kind, or the report of a kind that
     is refused: a program with both kinds of layers mixes their tiles, and a dump of a whole step takes a GiB."""
@@ -269,14 +286,25 @@ def with_predicted_time(m: Measurement, target: Target, report: CompilerReport, 
         ]
     except BadInput as error:  # the compiler's facts are valid without a time
         return replace(m, cost_source=CostSource(source=CostOrigin.NONE, left_out=str(error)))
-    m = replace(m, cost_source=replace(attention_cost_source(machines), predicted=True))
+    m = replace(m, cost_source=replace(attention_cost_source(m.workload, machines), predicted=True))
     if m.workload.passes == STEP:
         m = replace(m, memory=step_memory(m.workload, plan, target.hardware.kind))
         return compiled_step(m, target.hardware, machines, report.program)
-    machine, kind = machines[0], target.hardware.kind
-    found = simulate(m.workload, plan, machine)
-    overlap = CommunicationOverlap.predicted(found.overlap, PREDICTED)
-    return with_sensitivity(replace(m, median_s=found.seconds, overlap=overlap), machine, kind)
+    found = [simulate(own, each, machine) for (_, own, each), machine in zip(m.layers, machines, strict=True)]
+    seconds = mean_of_layers(m.layers, [each.seconds for each in found])
+    overlap = CommunicationOverlap.predicted(mean_overlap(m.layers, [each.overlap for each in found]), PREDICTED)
+    return with_sensitivity(replace(m, median_s=seconds, overlap=overlap), machines, target.hardware.kind)
+
+
+def mean_overlap(layers: Sequence[LayerGroup], each: Sequence[Overlap | None]) -> Overlap | None:
+    """The mean overlap over layers; None where nothing is sent."""
+    if not any(each):
+        return None
+    known = [one or Overlap(0.0, 0.0) for one in each]
+    return Overlap(
+        mean_of_layers(layers, [one.hidden_s for one in known]),
+        mean_of_layers(layers, [one.exposed_s for one in known]),
+    )
 
 
 def refused_memory(message: str) -> tuple[int | None, int | None]:

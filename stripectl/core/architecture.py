@@ -15,7 +15,7 @@ NORMS = ("before", "after", "both")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # gelu_tanh: with the approximation by tanh of Hendrycks and Gimpel 2016
 LINEAR_GATES = ("none", "silu", "sigmoid", "mamba2")
 ROTARY_BASE = 10000.0  # Su et al. 2021
-POSITIVE = ("attention_scale", "rotary_base", "logit_cap")
+POSITIVE = ("attention_scale", "rotary_base", "window_rotary_base", "logit_cap")
 MAX_ROTARY = 2**16
 
 
@@ -62,7 +62,8 @@ class Architecture:
     (gpt-oss), of layers of softmax attention have biases; `feed_forward_bias`: the matrices of the feed-forward have.
     `attention_scale`: the factor of scores, head_dim^-0.5 where it is None.
     `rotary_base`: the base of the rotary angles; `rotary_dim`: the first elements of a head, which alone are rotated
-    (None: all); `rotary_scaling`: how their frequencies are scaled.
+    (None: all); `rotary_scaling`: how their frequencies are scaled; `window_rotary_base`: the base in layers with
+    windows, whose frequencies are then not scaled (Gemma 3).
     `activation` and `gated`: the feed-forward is down(activation(gate x) * up x), or down(activation(up x)).
     `logit_cap`: logits x become cap * tanh(x / cap) (Gemma 2).
     `attention_gate`: the output of layers of softmax attention is multiplied by the sigmoid of a projection
@@ -85,6 +86,7 @@ class Architecture:
     rotary_base: float = ROTARY_BASE
     rotary_dim: int | None = None
     rotary_scaling: RotaryScaling | None = None
+    window_rotary_base: float | None = None
     activation: str = ACTIVATIONS[0]
     gated: bool = True
     logit_cap: float | None = None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stripectl.core.lengths import parse_length
+from stripectl.core.lengths import format_length, parse_length
 from stripectl.core.reason import Reason
 from stripectl.errors import BadInput
 from stripectl.util.catalogue import Catalogue
@@ -175,6 +175,12 @@ def parse_mask(text: object) -> Window:
     if not text.startswith(SLIDING):
         raise unknown_name("mask", text, [*MASKS, f"{SLIDING}4k"])
     return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
+
+
+def plain_mask(text: str) -> str:
+    """A mask in its normal spelling: `sliding:4k` for `sliding:4096`."""
+    left, _ = parse_mask(text)
+    return text if left is None else f"{SLIDING}{format_length(left + 1)}"
 
 
 def parse_tile(text: str | int | tuple[int | None, ...]) -> Tile:

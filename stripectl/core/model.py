@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from stripectl.core.architecture import LLAMA, Architecture, is_positive
+from stripectl.core.layer_kinds import MaskRun
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
     ATTENTIONS,
@@ -68,10 +69,11 @@ class Model:
     """The sizes of a transformer that decide its arithmetic, and its attention (as in a Workload) where that is not
     softmax; a YAML file in `profiles/models/`. `architecture` says how its layers differ from LLaMA's.
     `sinks` and `soft_cap` are of its softmax layers, as in a Workload. `d_conv` is the number of tokens that the short
-    convolution of a layer with a recurrence adds up. `replaced` are the parts of a published model that are not
-    computed. `other_parameters` is the number of the model's parameters that no computed matrix has: more of the
-    replaced parts, and `vector_parameters` of the file (norms, biases, sinks, convolutions). It is negative where the
-    model has fewer."""
+    convolution of a layer with a recurrence adds up. `layer_masks` are the masks of its layers, in the pattern in which
+    they repeat; without them a layer has the mask of the workload. `replaced` are the parts of a published model that
+    are not computed. `other_parameters` is the number of the model's parameters that no computed matrix has: more of
+    the replaced parts, and `vector_parameters` of the file (norms, biases, sinks, convolutions). It is negative where
+    the model has fewer."""
 
     name: str
     hidden: int
@@ -93,6 +95,7 @@ class Model:
     features: str = FEATURES[0]
     other_parameters: int = 0
     architecture: Architecture = LLAMA
+    layer_masks: tuple[MaskRun, ...] = ()
     replaced: tuple[Replacement, ...] = ()
 
     @property

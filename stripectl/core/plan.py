@@ -39,6 +39,7 @@ MAX_SHARDS = 2**10  # of a plan, because every pair of shards is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked", "gated": "gated"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
+WINDOW_SCHEME = "halo"  # of layers with shorter windows than others
 HYBRID_SOFTMAX_SCHEME = "all_gather"  # of the softmax layers in a hybrid model (LASP-2H, arXiv:2502.07563)
 # Values that a layer keeps for its backward pass: only its input; also the output of attention; also the results of
 # matmuls with parameters; everything. Where parameters are sharded, gathered parameters are never kept.
@@ -57,18 +58,19 @@ DEFAULTS = {"unroll": 1, "parts": 1, "chunk": None, "offload": ""} | {
 }
 UNSHARDED = "unsharded"  # in place of a scheme
 LAYER_OPTIONS = ("sliding", "chunked", "softmax")  # options whose value is the computation of some layers
+LAYERS_APART = {"softmax": "softmax layers", "sliding": "layers with shorter windows"}  # the options in words
 MESSAGES = ("heads", "latent", "absorbed")
-UNBUILT = ("sliding", "chunked", "message", "expert")  # parts that are parsed, printed and refused
+UNBUILT = ("chunked", "message", "expert")  # parts that are parsed, printed and refused
 TILE_OF_PASS = {"forward": "tile", "backward": "backward"}  # options whose value is a tile
 TILE_OPTIONS = tuple(TILE_OF_PASS.values())
 NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the smallest value
 
 
 @dataclass(frozen=True)
-class Softmax:
-    """The computation of a hybrid model's softmax layers, on the mesh of its linear layers. `layout` is None where they
-    share the linear layers' layout; with another layout, hidden states move between layers of the two kinds. `kernel`
-    is empty where it is still to be chosen."""
+class LayerPlan:
+    """The computation of some layers of a model, on the mesh of its other layers: a hybrid model's softmax layers, or
+    layers with windows. `layout` is None where they share the other layers' layout; with another layout, hidden states
+    move between layers of the two kinds. `kernel` is empty where it is still to be chosen."""
 
     scheme: str
     kernel: str = ""
@@ -100,7 +102,8 @@ class Plan:
     states: str = STATES[0]
     backward: Tile | None = None
     parts: int = 1  # the number of parts in which K/V are gathered
-    softmax: Softmax | None = None
+    softmax: LayerPlan | None = None  # of the softmax layers of a model with linear layers
+    sliding: LayerPlan | None = None  # of layers with a shorter window than other softmax layers
     unbuilt: tuple[str, ...] = ()  # parts that nothing computes yet, as texts, in the order of UNBUILT
 
     def __str__(self) -> str:
@@ -113,6 +116,8 @@ class Plan:
         options += self.changed_options
         if self.softmax:
             options.append(f"softmax={self.softmax}")
+        if self.sliding:
+            options.append(f"sliding={self.sliding}")
         options += self.unbuilt
         names = "/".join(filter(None, [self.scheme, self.layout, self.kernel]))
         return names + ("@" + ",".join(options) if options else "")
@@ -184,13 +189,29 @@ class Plan:
         its own scheme if that supports them, else HYBRID_SOFTMAX_SCHEME."""
         linear = bool(self.kernel) and kernels[self.kernel].attention == "linear"
         if family != "softmax":
-            return replace(self, kernel=self.kernel if linear else "", softmax=None)
+            return replace(self, kernel=self.kernel if linear else "", softmax=None, sliding=None)
         scheme = HYBRID_SOFTMAX_SCHEME if schemes[self.scheme].sends_states else self.scheme
-        usual = Softmax(scheme, "" if linear else self.kernel)
-        said = self.softmax or usual
-        parts = self.parts if said.scheme == self.scheme else 1
-        own = vars(said) | {"layout": said.layout or self.layout}
-        return replace(self, **own, parts=parts, states=STATES[0], softmax=None)
+        usual = LayerPlan(scheme, "" if linear else self.kernel)
+        own = replace(self, states=STATES[0], softmax=None)
+        return own.with_layer_plan(self.softmax or usual)
+
+    def for_windows(self) -> "Plan":
+        """The plan of the layers with shorter windows than other softmax layers, from the plan of these:
+        the same where they are still to be chosen."""
+        own = replace(self, sliding=None)
+        return own.with_layer_plan(self.sliding) if self.sliding else own
+
+    def with_layer_plan(self, layers: LayerPlan) -> "Plan":
+        """The plan with the computation of some layers."""
+        parts = self.parts if layers.scheme == self.scheme else 1
+        return replace(self, **vars(layers) | {"layout": layers.layout or self.layout}, parts=parts)
+
+    def without_tiles(self) -> "Plan":
+        """The plan with all its tiles still to be chosen."""
+        softmax, sliding = (
+            layers and replace(layers, tile=None, backward=None) for layers in (self.softmax, self.sliding)
+        )
+        return replace(self, tile=None, backward=None, softmax=softmax, sliding=sliding)
 
     @property
     def softmax_layout(self) -> str | None:
@@ -226,7 +247,7 @@ class Plan:
         return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
 
 
-def parse_layers(option: str, text: str) -> Softmax:
+def parse_layers(option: str, text: str) -> LayerPlan:
     """The value of an option of LAYER_OPTIONS: `all_gather/xla/512x1024`. A layout may follow the scheme, and a
     backward tile the tile; layout, kernel and tiles may be omitted.
 
@@ -237,9 +258,9 @@ def parse_layers(option: str, text: str) -> Softmax:
     scheme: Scheme = schemes[name]
     layout, kernel = layout_and_kernel(rest)
     if len(rest) > 2 or scheme.sends_states or (kernel and kernels[kernel].attention == "linear"):
-        raise BadInput(f"{option}={text} does not describe softmax layers. Write {option}=all_gather/xla/512x1024.")
+        raise BadInput(f"{option}={text} does not describe such layers. Write {option}=all_gather/xla/512x1024.")
     tile, backward = [*map(parse_tile, rest), None, None][:2]
-    return Softmax(scheme.name, kernel, tile, backward if backward != tile else None, layout or None)
+    return LayerPlan(scheme.name, kernel, tile, backward if backward != tile else None, layout or None)
 
 
 def layout_and_kernel(names: list[str]) -> tuple[str, str]:
@@ -281,7 +302,8 @@ class PlanParts(TypedDict, total=False):
     states: str
     backward: Tile
     parts: int
-    softmax: Softmax
+    softmax: LayerPlan
+    sliding: LayerPlan
     unbuilt: tuple[str, ...]
 
 
@@ -340,7 +362,7 @@ def parse_option(option: str, text: str) -> tuple[str, object]:
     return key, int(value)
 
 
-def _option_value(key: str, text: str) -> Tile | Softmax | str:
+def _option_value(key: str, text: str) -> Tile | LayerPlan | str:
     """The value of an option of a plan that is not a number."""
     if key in TILE_OPTIONS:
         return parse_tile(text)

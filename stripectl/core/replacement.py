@@ -21,16 +21,12 @@ OMITTED = "omitted"
 
 class Replacement(NamedTuple):
     """A part of a model that stripectl does not compute, the part in its place (`omitted`: none), how many more
-    parameters the first has, and the figures of FIGURES that differ from the model's figures. For layers with a mask of
-    their own it also holds this mask, their number, and the number of all layers."""
+    parameters the first has, and the figures of FIGURES that differ from the model's figures."""
 
     part: str
     instead: str = ""
     parameters: int = 0
     distorts: tuple[str, ...] = ()
-    mask: str = ""
-    layers: int = 0
-    of_layers: int = 0
 
     def __str__(self) -> str:
         return f"{self.part} ({self.instead})" if self.instead else self.part
@@ -63,9 +59,6 @@ def _read_replacement(value: Json) -> Replacement:
         _text(value, "instead"),
         checked_parameters(value.get("parameters", 0), "the parameters of a replaced part"),
         _figures(value.get("distorts", [])),
-        _text(value, "mask"),
-        checked_parameters(value.get("layers", 0), "the layers of a replaced part"),
-        checked_parameters(value.get("of_layers", 0), "the layers of a model"),
     )
 
 

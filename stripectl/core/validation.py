@@ -8,7 +8,7 @@ from dataclasses import replace
 from stripectl.core.architecture import Architecture
 from stripectl.core.kept import Kept
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
-from stripectl.core.layer_groups import LayerGroup, layer_groups
+from stripectl.core.layer_groups import LayerGroup, layer_groups, parts_of_plan
 from stripectl.core.layout import Layout, layouts
 from stripectl.core.layout_switch import BASE, why_no_switch
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES
@@ -22,6 +22,12 @@ from stripectl.errors import StripectlError
 from stripectl.util.plug_in_errors import plug_in_reason, show_traceback, wrong_result
 from stripectl.util.units import plural
 
+# The models that have layers which a plan names in an option.
+MODELS_WITH = {
+    "softmax": "models with linear and softmax layers",
+    "sliding": "models where some softmax layers have a shorter window than others",
+}
+
 
 def why_unsupported(
     plan: Plan, workload: Workload, kind: str, devices: int | None = None, capability: Capability | None = None
@@ -30,7 +36,7 @@ def why_unsupported(
     `capability` is the compute capability of a GPU (None: not known)."""
     alike = layer_groups(workload, plan)
     reasons = (reason for _, own, each in alike for reason in _reasons(each, own, kind, devices, capability))
-    return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
+    return next(itertools.chain(_layer_reasons(plan, workload, alike), reasons), None)
 
 
 def why_missing(layers: Iterable[LayerGroup]) -> Reason | None:
@@ -39,13 +45,18 @@ def why_missing(layers: Iterable[LayerGroup]) -> Reason | None:
     return next((reason for reason in reasons if reason), None)
 
 
-def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[Reason]:
+def _layer_reasons(plan: Plan, workload: Workload, alike: Sequence[LayerGroup]) -> Iterator[Reason]:
     """Why the layers of a model cannot be computed together, or a part of the plan not at all."""
     for part in plan.not_built:
         yield Reason.unsupported(f"{part} is not built yet", "Omit it.")
-    if plan.softmax and len(alike) == 1:
+    parts = {*parts_of_plan(workload).values()}
+    for part, own in (("softmax", plan.softmax), ("sliding", plan.sliding)):
+        if own and part not in parts:
+            yield Reason.unsupported(f"{part}=... applies only to {MODELS_WITH[part]}", f"Omit {part}={own}.")
+    if plan.sliding and plan.sliding.layout and plan.sliding.layout != (plan.softmax_layout or plan.layout):
         yield Reason.unsupported(
-            "softmax=... applies only to models with linear and softmax layers", f"Omit softmax={plan.softmax}."
+            "layers with windows in another layout than other softmax layers are not built yet",
+            f"Omit {plan.sliding.layout} in sliding={plan.sliding}.",
         )
     names = [each.plan.scheme for each in alike]
     transposed = [name for name in names if schemes[name].backward is None]

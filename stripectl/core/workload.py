@@ -10,6 +10,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from stripectl.core.architecture import LLAMA, Architecture
+from stripectl.core.layer_kinds import (
+    LayerKind,
+    MaskRun,
+    mask_counts,
+    mask_pattern,
+    masks_of_layers,
+    masks_text,
+    read_mask_runs,
+)
 from stripectl.core.layout import UNBOUNDED, MaskBlock, Window, parse_mask
 from stripectl.core.linear_attention import (
     ATTENTIONS,
@@ -47,6 +56,7 @@ OPTIONAL = (
     "v_head_dim",
     "query_len",
     "documents",
+    "layer_masks",
     *LINEAR,
 )
 DTYPES: tuple[str, ...] = get_args(Dtype)
@@ -69,14 +79,15 @@ class Workload:
     a pattern of both kinds, one letter per layer, which repeats: `LLLS`; `linear_heads` are the heads of its linear
     layers, where they are different; `d_conv` is the number of tokens of their short convolutions, which only a step
     has. Scores x of softmax attention are soft_cap * tanh(x / soft_cap) where there is a `soft_cap`, and with `sinks`
-    the sum of a query's exponentials has one more, of a number per query head (gpt-oss). `query_len` queries at the end
-    of `seq_len` keys are the new queries of an inference with a cached prefix; None means all. `documents` are the
-    lengths of the documents that are packed in the sequence, repeated until it is full; a query sees only its own
-    document. A `forward-backward` pass computes the output and, from a cotangent of
-    the output, the gradients of queries, keys and values. A `step` is a step of the whole model: loss, gradients and
-    the optimizer's update; only a step has the sizes of a model. `other_parameters` is the number of the model's
-    parameters that no computed matrix has; memory counts them. `architecture` says how the model's layers differ from
-    LLaMA's.
+    the sum of a query's exponentials has one more, of a number per query head (gpt-oss). Layers whose masks differ have
+    them in `layer_masks`: a step in the pattern in which they repeat, and attention alone, whose time is then the mean
+    of a layer's, by their number. `query_len` queries at the end of `seq_len` keys are the new queries of an inference
+    with a cached prefix; None means all. `documents` are the lengths of the documents that are packed in the sequence,
+    repeated until it is full; a query sees only its own document. A `forward-backward` pass computes the output and,
+    from a cotangent of the output, the gradients of queries, keys and values. A `step` is a step of the whole model:
+    loss, gradients and the optimizer's update; only a step has the sizes of a model. `other_parameters` is the number
+    of the model's parameters that no computed matrix has; memory counts them. `architecture` says how the model's
+    layers differ from LLaMA's.
     """
 
     seq_len: int
@@ -92,6 +103,7 @@ class Workload:
     batch: int = 1
     dtype: str = "bfloat16"
     mask: str = "causal"
+    layer_masks: tuple[MaskRun, ...] = ()
     passes: str = "forward"
     attention: str = ATTENTIONS[0]
     recurrence: str = CONSTANT
@@ -123,6 +135,8 @@ class Workload:
             if value not in known:
                 raise unknown_name(kind, value, known)
         parse_mask(self.mask)
+        if self.layer_masks:
+            self._set_layer_masks()
         linear = self.recurrence, self.decay, self.features
         check_linear(self.attention, *linear, heads=self.kv_heads, layers=self.layers, d_conv=self.d_conv)
         check_softmax(self.attention, self.sinks, self.soft_cap)
@@ -134,6 +148,20 @@ class Workload:
             self._check_queries()
         if self.documents is not None:
             self._check_documents()
+
+    def _set_layer_masks(self) -> None:
+        """Write the masks of layers in their shortest form; one mask for all layers becomes `mask`."""
+        every = [run.mask for run in self.layer_masks for _ in range(run.layers)]
+        masks = masks_of_layers(self.layer_masks, self.layers) if self.passes == STEP and self.layers else every
+        alike = len({*masks}) == 1
+        if alike:
+            object.__setattr__(self, "mask", masks[0])
+        elif self.attention == "linear":
+            raise BadInput("layers of linear attention have one mask. Add --mask causal.")
+        elif self.mask != "causal":
+            raise BadInput(f"a workload has the mask {self.mask} for all layers, or layer_masks. Omit one.")
+        runs = () if alike else mask_pattern(masks) if self.passes == STEP else mask_counts(masks)
+        object.__setattr__(self, "layer_masks", runs)
 
     def _check_pattern(self) -> None:
         """Check that a pattern of layers is a model's, and that only a pattern has heads of its linear layers."""
@@ -147,7 +175,7 @@ class Workload:
         if self.linear_heads is not None and self.recurrence == CONSTANT:
             raise BadInput("linear_heads need a recurrence. Add --recurrence gdn.")
         if self.attention not in ATTENTIONS:
-            self.with_attention("linear")  # its checks may refuse this workload
+            self.of_kind(LayerKind("linear", self.mask))  # its checks may refuse this workload
 
     def _check_value_heads(self) -> None:
         most = max_size("head_dim")
@@ -213,13 +241,41 @@ class Workload:
 
     @property
     def window(self) -> Window:
+        """How far a query sees, in layers with one mask."""
+        if self.layer_masks:
+            raise ValueError(f"{self} has no window of all its layers")
         return parse_mask(self.mask)
 
+    @functools.cached_property
+    def layer_kinds(self) -> list[LayerKind]:
+        """The kind of each layer, in order; of attention alone, of the layers that its time is the mean of."""
+        pattern = pattern_of(self.attention)
+        layers = self.layers or sum(run.layers for run in self.layer_masks) or 1
+        masks = masks_of_layers(self.layer_masks, layers) if self.layer_masks else [self.mask] * layers
+        kinds = [LayerKind(pattern[at % len(pattern)], mask) for at, mask in enumerate(masks)]
+        if not self.layer_masks:
+            return kinds
+        return [kind._replace(mask="causal") if kind.attention == "linear" else kind for kind in kinds]
+
+    @functools.cached_property
+    def kinds(self) -> Mapping[LayerKind, int]:
+        """The number of layers of each kind; for one layer's attention, its kind and 1."""
+        return Counter(self.layer_kinds)
+
     @property
-    def kinds(self) -> dict[str, int]:
-        """The number of a step's layers by kind of attention; for one layer's attention, its kind and 1."""
-        count = Counter(pattern_of(self.attention))
-        return {kind: (self.layers or 1) * times // count.total() for kind, times in count.items()}
+    def has_windows(self) -> bool:
+        """Whether queries see a limited number of keys, in all layers or in some."""
+        return any(parse_mask(kind.mask).left is not None for kind in self.kinds)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether its layers have both kinds of attention."""
+        return self.attention not in ATTENTIONS
+
+    @property
+    def masks_text(self) -> str:
+        """The masks of its layers in words: `causal`, or `sliding:1k in 52 of 62 layers, causal in the others`."""
+        return masks_text([kind.mask for kind in self.layer_kinds])
 
     @property
     def kernel_family(self) -> str:
@@ -285,10 +341,10 @@ class Workload:
         MFU (Chowdhery et al. 2022, appendix B, which also counts dead pairs; here a causal mask halves them).
         """
         matmuls = 2 if self.passes == "forward" else 6
-        layers = sum(count * self.with_attention(kind).layer_products for kind, count in self.kinds.items())
+        layers = sum(count * self.of_kind(kind).layer_products for kind, count in self.kinds.items())
         attention = matmuls * float(layers * self.batch)
         if self.passes != STEP:
-            return attention
+            return attention / len(self.layer_kinds)
         sizes = self.sizes
         parameters = sizes.all_layer_parameters + sizes.head_parameters
         return attention + 6.0 * parameters * self.seq_len * self.batch
@@ -322,11 +378,12 @@ class Workload:
         }
         return Model(name=self.model or "", **own)
 
-    def with_attention(self, kind: str) -> "Workload":
-        """Give all layers attention of one kind."""
-        if kind == self.attention:
+    def of_kind(self, kind: LayerKind) -> "Workload":
+        """The workload if all layers were of one kind."""
+        fields_of_kind = {} if kind.attention == self.attention else kind_fields(kind.attention, self.linear_heads)
+        if not fields_of_kind and not self.layer_masks:
             return self
-        return replace(self, **kind_fields(kind, self.linear_heads))
+        return replace(self, mask=kind.mask, layer_masks=(), **fields_of_kind)
 
     def one_layer(self, passes: str) -> "Workload":
         """One layer's attention, of a step whose layers are equal."""
@@ -340,6 +397,8 @@ class Workload:
         content["pass"] = content.pop("passes")
         if "architecture" in content:
             content["architecture"] = self.architecture.to_json()
+        if self.layer_masks:
+            content["layer_masks"] = [run.to_json() for run in self.layer_masks]
         return content
 
     @classmethod
@@ -349,6 +408,8 @@ class Workload:
             known["documents"] = tuple(documents)
         if (heads := known.get("linear_heads")) is not None:
             known["linear_heads"] = LinearHeads.of(heads)
+        if "layer_masks" in known:
+            known["layer_masks"] = read_mask_runs(known["layer_masks"])
         if "architecture" in known:
             known["architecture"] = Architecture.of(known["architecture"])
         return cls(**known)

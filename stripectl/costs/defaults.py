@@ -5,6 +5,7 @@ Every command, the Python interface and training resolve them here. A part that 
 - The layout is the default of the scheme.
 - The mesh is all devices on the axes of the scheme, as balanced as possible.
 - The kernel is the machine's, or else a kernel of the family that the workload needs.
+- Layers with shorter windows than others have the scheme `halo` where that can compute them, else the others' scheme.
 - The tile of each pass is the fastest by the machine's table, or by timings on the machine (`default_tiles`).
 """
 
@@ -13,8 +14,8 @@ from dataclasses import replace
 
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import by_layer_group
-from stripectl.core.plan import DEFAULT_KERNELS, Plan
+from stripectl.core.layer_groups import join_plans, layer_groups, parts_of_plan
+from stripectl.core.plan import DEFAULT_KERNELS, WINDOW_SCHEME, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
@@ -42,7 +43,26 @@ def with_names(plan: Plan, workload: Workload, hardware: Hardware, devices: int 
     """Name the layout, the mesh and the kernels of a plan; where `devices` is None the mesh stays as it is."""
     laid = replace(plan, layout=plan.layout or schemes[plan.scheme].default_layout)
     meshed = laid if devices is None else with_mesh(laid, devices)
-    return by_layer_group(workload, meshed, lambda own, each: with_machine_kernel(each, own, hardware))
+    groups, parts = layer_groups(workload, meshed), parts_of_plan(workload).values()
+    plans = [
+        with_windows(each, own, hardware)
+        if part == "sliding" and plan.sliding is None
+        else with_machine_kernel(each, own, hardware)
+        for part, (_, own, each) in zip(parts, groups, strict=True)
+    ]
+    return join_plans(workload, plans)
+
+
+def with_windows(plan: Plan, workload: Workload, hardware: Hardware) -> Plan:
+    """The plan of layers with shorter windows than others, from the plan of these: the first that can compute them of
+    WINDOW_SCHEME and its own scheme, each with its own kernel and with the machine's."""
+    for scheme in dict.fromkeys((WINDOW_SCHEME, plan.scheme)):
+        own = replace(plan, scheme=scheme, parts=plan.parts if scheme == plan.scheme else 1)
+        for each in (own, replace(own, kernel="", tile=None, backward=None)):
+            named = with_machine_kernel(each, workload, hardware)
+            if not why_unsupported(named, workload, hardware.kind, None, hardware.capability):
+                return named
+    return with_machine_kernel(plan, workload, hardware)
 
 
 def with_machine_kernel(plan: Plan, workload: Workload, hardware: Hardware) -> Plan:

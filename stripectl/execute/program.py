@@ -99,7 +99,7 @@ class PlanProgram:
 
     @property
     def gradient_specs(self) -> list[PartitionSpec]:
-        """Of the gradients. Each device has its own part of the gradient of its sinks (`with_sums`)."""
+        """Shardings of the gradients; each device has its own part of the gradient of sinks (`with_sums`)."""
         *given, _ = self.specs
         if self.workload.sinks:
             of_heads = given[-1][1] or ()

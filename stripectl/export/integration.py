@@ -56,6 +56,7 @@ class Integration:
     why_unsupported: Callable[[Job], str | None] = lambda job: None
     version: str = ""
     table_only: Collection[str] | None = ()
+    layer_masks: bool = False  # whether a text can name the masks of layers that differ
 
     def why_not(self, job: Job) -> str | None:
         """Why it cannot express a job, or None: because of its kernel, or of its plan."""
@@ -63,7 +64,13 @@ class Integration:
         if kernel and kernel.table_only and self.table_only is not None and kernel.name not in self.table_only:
             here = str(kernel.why_missing())
             return f"{self.title} has no option for {kernel.name} that stripectl knows of." if self.version else here
-        return self.why_unsupported(job)
+        if reason := self.why_unsupported(job):
+            return reason
+        if self.version and job.work.layer_masks and not self.layer_masks:
+            return f"stripectl knows no option of {self.title} for the masks of these layers: {job.work.masks_text}."
+        if self.version and job.plan.sliding:
+            return f"{self.title} computes layers with windows as it computes other layers, but the plan does not."
+        return None
 
 
 integrations: Catalogue[Integration] = Catalogue("stripectl.export.integrations", "integration", "integration")

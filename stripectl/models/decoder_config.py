@@ -9,12 +9,16 @@ D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 
 import reprlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stripectl.core.architecture import LINEAR_GATES, NORMS, QUERY_KEY_NORMS, ROTARY_BASE
+from stripectl.core.layer_kinds import mask_pattern
+from stripectl.core.layout import plain_mask
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
-from stripectl.core.replacement import WORK, Replacement
+from stripectl.core.replacement import Replacement
 from stripectl.models.family import ConfigKeys, ModelConfig
+from stripectl.util.json import Json
 
 ACTIVATIONS = {
     "silu": "silu",
@@ -85,9 +89,10 @@ def decoder(
             **attention_scale(keys, own["head_dim"]),
             **rotary_fields(keys, own["head_dim"]),
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
+            **masks_field(masks),
         },
         masks=masks,
-        replaced=(*replaced, *replaced_norms(scales), *others, *replaced_rotation(keys), *replaced_windows(masks)),
+        replaced=(*replaced, *replaced_norms(scales), *others, *replaced_rotation(keys)),
         vector_parameters=vectors,
     )
 
@@ -190,6 +195,17 @@ def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, Any]:
     return {"rotary_base": base, **rotary_scaling(own), **({} if size == head_dim else {"rotary_dim": size})}
 
 
+def with_window_rotation(config: ModelConfig, keys: ConfigKeys, usual: float) -> ModelConfig:
+    """A model whose layers with windows have a rotary base of their own, `usual` where the file names none, and angles
+    that are not scaled."""
+    parameters = keys.part("rope_parameters").part("sliding_attention")
+    base = parameters.number("rope_theta") or usual
+    scaled = "rotary_scaling" in config.sizes or any("rotary angles" in each.part for each in config.replaced)
+    if {*config.masks} == {"causal"} or (base == config.sizes["rotary_base"] and not scaled):
+        return config
+    return replace(config, sizes={**config.sizes, "window_rotary_base": base})
+
+
 def config_heads(keys: ConfigKeys) -> dict[str, int]:
     """Heads; by default as many key/value heads, and head_dim = D / heads."""
     n = keys.size("num_attention_heads")
@@ -212,15 +228,10 @@ def attention_of(masks: Sequence[str], recurrence: str, linear_heads: LinearHead
     return {"attention": pattern, "recurrence": recurrence, "linear_heads": linear_heads}
 
 
-def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
-    """Sliding windows of layers, which are replaced because a workload has one mask for all layers."""
-    found = sorted({mask for mask in masks if mask.startswith("sliding:")})
-    if not found:
-        return []
-    count = sum(mask in found for mask in masks)
-    instead = f"every layer has --mask; try {found[0]}" if count == len(masks) else "every layer has --mask"
-    part, own = f"{found[0]} in {count} of {len(masks)} layers", {"layers": count, "of_layers": len(masks)}
-    return [Replacement(part, instead, distorts=WORK, mask=found[0], **own)]
+def masks_field(masks: Sequence[str]) -> dict[str, Json]:
+    """The masks of a model's layers as in its file, where some have windows; a linear layer's is causal."""
+    own = ["causal" if mask == "linear" else plain_mask(mask) for mask in masks]
+    return {} if {*own} == {"causal"} else {"layer_masks": [run.to_json() for run in mask_pattern(own)]}
 
 
 def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_window") -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.core.architecture import FIELDS, Architecture
+from stripectl.core.layer_kinds import read_mask_runs
 from stripectl.core.linear_attention import LINEAR, LinearHeads, check_linear
 from stripectl.core.model import Model, max_size
 from stripectl.core.replacement import Replacement, checked_parameters, read_replacements
@@ -15,7 +16,17 @@ from stripectl.models.config_json import config_name, is_config, read_config
 from stripectl.util.files import load_profile, profile_names, unknown_name
 
 # Keys that a file may omit.
-OPTIONAL = ("key_heads", "d_conv", "linear_heads", "v_head_dim", "replaced", "vector_parameters", *LINEAR, *FIELDS)
+OPTIONAL = (
+    "key_heads",
+    "d_conv",
+    "linear_heads",
+    "v_head_dim",
+    "layer_masks",
+    "replaced",
+    "vector_parameters",
+    *LINEAR,
+    *FIELDS,
+)
 
 MADE = (
     "name",
@@ -62,6 +73,8 @@ def _checked(path: Path, name: str, content: Mapping[str, Any], vectors: int, re
         given["linear_heads"] = LinearHeads.of(given["linear_heads"])
     linear = {key: str(given[key]) for key in LINEAR if key in given}
     try:
+        if "layer_masks" in given:
+            given["layer_masks"] = read_mask_runs(given["layer_masks"])
         architecture = Architecture.of({key: given.pop(key) for key in FIELDS if key in given})
         check_linear(heads=given["kv_heads"], layers=given["layers"], d_conv=given.get("d_conv"), **linear)
     except BadInput as error:

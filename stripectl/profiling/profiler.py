@@ -132,7 +132,7 @@ def profile_name(m: Measurement) -> str:
         else f"{work.heads}-{work.kv_heads}x{work.head_dim}"
     )
     flags = [f"{name}-{value}" for name, value in (m.flags or {}).items()]
-    parts = [format_length(work.seq_len), heads, work.batch, work.dtype, work.mask, work.passes, m.plan, *flags]
+    parts = [format_length(work.seq_len), heads, work.batch, work.dtype, work.masks_text, work.passes, m.plan, *flags]
     name = re.sub(r"[^\w.]+", "-", "-".join(map(str, parts)))
     return (
         name

@@ -221,7 +221,7 @@ class CostSource(Sparse):
     `exposed` holds the share of transfers during which the compiler's schedule runs no tiles, by pass, opcode and bytes
     per element. `sources` names the publication of each figure of the datasheet. A backward pass that is deterministic
     takes `deterministic_backward` times as long. `softmax` is the source of the softmax layers in a model that also has
-    linear layers.
+    linear layers, and `sliding` of layers with shorter windows than others.
     """
 
     source: CostOrigin
@@ -242,7 +242,13 @@ class CostSource(Sparse):
     disagrees: tuple[CostDisagreement, ...] = ()
     deterministic_backward: float | None = None
     softmax: "CostSource | None" = None
+    sliding: "CostSource | None" = None
     few_layers: Annotated[FewLayers, INLINE] = field(default_factory=FewLayers)
+
+    @property
+    def apart(self) -> dict[str, "CostSource"]:
+        """The sources of the layers that a plan names apart, by the part of the plan."""
+        return {part: own for part, own in (("softmax", self.softmax), ("sliding", self.sliding)) if own}
 
     @property
     def by_pass(self) -> dict[str, TileCost]:

@@ -25,7 +25,7 @@ def workload_label(workload: Workload, tokens: str | None = None) -> str:
     lengths = ",".join(map(format_length, workload.documents or ()))
     documents = f", documents of {lengths}" if lengths else ""
     length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
-    attention = f"{heads_label(workload)}, {attention_label(workload)}{workload.dtype}, {workload.mask}"
+    attention = f"{heads_label(workload)}, {attention_label(workload)}{workload.dtype}, {workload.masks_text}"
     return f"{model}{length}, {attention}{documents}{batch}"
 
 

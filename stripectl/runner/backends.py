@@ -10,6 +10,7 @@ from typing import Protocol
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.lengths import format_length
 from stripectl.core.validation import why_missing
+from stripectl.core.workload import STEP
 from stripectl.errors import Missing
 from stripectl.hardware.target import Target
 from stripectl.measure.block_sampler import BlockSampler, TimedTiles
@@ -27,6 +28,7 @@ from stripectl.runner.request import Request
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.runner.time_plans import time_plans
 from stripectl.simulate.fewer_layers import from_fewer_layers, with_fewer_layers
+from stripectl.simulate.layers_apart import from_layers_apart, with_layers_apart
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster
 
@@ -199,10 +201,21 @@ def run_one_by_one(backend: Backend, cases: Sequence[Case]) -> Iterator[Event]:
     return itertools.chain.from_iterable(backend.run([case]) for case in cases)
 
 
+def cases_that_run(case: Case) -> list[Case]:
+    """The cases that run to measure a case: itself, a deep step with fewer layers, or different layers apart."""
+    return [each for few in with_fewer_layers(case) for each in with_layers_apart(few)]
+
+
+def from_cases_that_ran(case: Case, made: Sequence[Measurement]) -> Measurement:
+    """The measurement of a case from the measurements of `cases_that_run`."""
+    combine = from_fewer_layers if case.workload.passes == STEP else from_layers_apart
+    return combine(case, made)
+
+
 def measurements_to_sample(case: Case, request: Request) -> list[Measurement]:
-    """The measurements of a case. They continue from the samples of a resumed run, but a whole
-    model's step, which is computed from steps with fewer layers, has no samples there."""
-    made = [Measurement.of(each, "measured") for each in with_fewer_layers(case)]
+    """The measurements of a case. They continue from the samples of a resumed run, but a case in whose place others run
+    has no samples there."""
+    made = [Measurement.of(each, "measured") for each in cases_that_run(case)]
     if len(made) > 1 or (known := request.previous_by_key.get(made[0].key)) is None:
         return made
     kept = replace(made[0], samples_s=known.samples_s, check=known.check, compile_s=known.compile_s)
@@ -210,10 +223,9 @@ def measurements_to_sample(case: Case, request: Request) -> list[Measurement]:
 
 
 def reassemble(group: Sequence[Case], made: Mapping[tuple[str, ...], Measurement]) -> Iterator[Measurement]:
-    """The finished cases of a group. Training steps come from the steps with fewer layers that ran in their place,
-    after the steps of which a profile was captured."""
+    """The finished cases of a group, after the cases that ran in their place and of which a profile was captured."""
     for case in group:
-        parts = [made[each.identity] for each in with_fewer_layers(case) if each.identity in made]
+        parts = [made[each.identity] for each in cases_that_run(case) if each.identity in made]
         yield from (each for each in parts if each.profile and len(parts) > 1)
-        if len(parts) == len(with_fewer_layers(case)):
-            yield from_fewer_layers(case, parts)
+        if len(parts) == len(cases_that_run(case)):
+            yield from_cases_that_ran(case, parts)

@@ -17,14 +17,13 @@ from stripectl.measure.sampler import refused_without
 from stripectl.results.backend import Backend, Event, Final, Tell, finals, ignore
 from stripectl.results.case import Case
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import Backends, LocalBackends, run_one_by_one
+from stripectl.runner.backends import Backends, LocalBackends, cases_that_run, run_one_by_one
 from stripectl.runner.cases import already_measured, bench_cases, compiling, nothing_left, one_device
 from stripectl.runner.effort import bench_methods, unused_effort
 from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.refinement import run_search
 from stripectl.runner.request import Request
 from stripectl.runner.small_ring import small_ring
-from stripectl.simulate.fewer_layers import with_fewer_layers
 from stripectl.simulate.sensitivity import with_estimated_sensitivity
 from stripectl.util.progress import Say
 from stripectl.workers.hosts import Cluster, HostLost
@@ -164,7 +163,7 @@ def run_if_affordable(
 
 def turn_seconds(cases: Sequence[Case], estimates: Sequence[Measurement], ahead: Backend) -> float:
     """The estimated time of one sample of every case, in which a deep training step runs with fewer layers."""
-    run = [each for case in cases for each in with_fewer_layers(case)]
+    run = [each for case in cases for each in cases_that_run(case)]
     known = {estimate.identity: estimate for estimate in estimates}
     rest = finals(run_one_by_one(ahead, [each for each in run if each.identity not in known]))
     known |= {estimate.identity: estimate for estimate in rest}

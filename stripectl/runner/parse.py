@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.core.layout import MASKS, SLIDING, parse_mask
-from stripectl.core.lengths import format_length, parse_length, parse_lengths
+from stripectl.core.layer_kinds import MaskRun, mask_counts, masks_of_layers
+from stripectl.core.layout import MASKS, plain_mask
+from stripectl.core.lengths import parse_length, parse_lengths
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR
-from stripectl.core.model import STEP_FIELDS
+from stripectl.core.model import STEP_FIELDS, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, PASSES, STEP, Workload
@@ -144,6 +145,8 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
     packed = None if options.documents is None else tuple(map(parse_length, split_commas(options.documents)))
     queries = None if options.query_len is None else parse_lengths(options.query_len)
     usual = ["forward"] if queries else list(ATTENTION_PASSES)
+    patterned = options.model and options.mask is None and linear.get("attention") != "linear"
+    model_masks = layer_masks_of(load_model(str(options.model))) if patterned else {}
     masks = split_commas(DEFAULT_MASK if options.mask is None else options.mask)
     lengths = DEFAULT_LEN if options.seqlen is None else options.seqlen
     axes = (
@@ -164,6 +167,7 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
         Workload(
             **common,
             **(steps if each_pass == STEP else {}),
+            layer_masks=model_masks.get(each_pass == STEP, ()),
             dtype=each_dtype,
             mask=each_mask,
             seq_len=seq_len,
@@ -174,10 +178,10 @@ def parse_workloads(options: RequestOptions, linear: Mapping[str, str]) -> list[
     ]
 
 
-def plain_mask(text: str) -> str:
-    """A mask in its normal spelling: `sliding:4k` for `sliding:4096`."""
-    left, _ = parse_mask(text)
-    return text if left is None else f"{SLIDING}{format_length(left + 1)}"
+def layer_masks_of(model: Model) -> dict[bool, tuple[MaskRun, ...]]:
+    """The masks of a model's layers as a step has them, by True, and as attention alone has them, by False."""
+    every = masks_of_layers(model.layer_masks, model.layers) if model.layer_masks else []
+    return {True: model.layer_masks, False: mask_counts(every)}
 
 
 def step_sizes(shape: HeadShape, layers: int | None, own: Sequence[str]) -> dict[str, Any]:

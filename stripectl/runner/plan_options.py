@@ -15,7 +15,7 @@ from stripectl.core.layout import Tile, layouts, parse_tile
 from stripectl.core.layout_switch import BASE
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, kernel_family
 from stripectl.core.mesh import make_mesh, parse_mesh
-from stripectl.core.plan import HYBRID_SOFTMAX_SCHEME, Plan, PlanParts, Softmax, plan_parts
+from stripectl.core.plan import HYBRID_SOFTMAX_SCHEME, LayerPlan, Plan, PlanParts, plan_parts
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
@@ -128,7 +128,7 @@ def softmax_layouts(plan: Plan, every_layout: bool) -> list[Plan]:
     if not every_layout or not schemes[plan.scheme].sends_states or plan.layout != BASE:
         return [plan]
     others = (name for name in layouts.names() if name != plan.layout)
-    return [plan, *(replace(plan, softmax=Softmax(HYBRID_SOFTMAX_SCHEME, layout=name)) for name in others)]
+    return [plan, *(replace(plan, softmax=LayerPlan(HYBRID_SOFTMAX_SCHEME, layout=name)) for name in others)]
 
 
 def default_scheme(inference: bool, family: str) -> str:

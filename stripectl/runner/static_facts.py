@@ -8,7 +8,8 @@ import numpy as np
 
 from stripectl.core.bounds import layer_speedup, ring_work
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import Tile, layouts
+from stripectl.core.layer_groups import layer_groups, mean_bytes, mean_of_layers
+from stripectl.core.layout import Layout, Tile, layouts
 from stripectl.core.mask_tiles import count_pairs, count_tiles
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
@@ -29,8 +30,8 @@ SCORE_BYTES = 4
 
 
 def with_static_facts(case: Case, hardware: Hardware) -> Case:
-    """Add static facts to a case, for a hybrid model the facts of its linear layers; refuse it where its `unroll`
-    changes nothing, and failed where its scheme raises an error. A case that has facts, or is not ready, stays."""
+    """Add static facts to a case, with the tiles of the first group of its layers; refuse it where its `unroll` changes
+    nothing, and failed where its scheme raises an error. A case that has facts, or is not ready, stays."""
     if case.facts or not case.is_ready:
         return case
     try:
@@ -44,13 +45,14 @@ def with_static_facts(case: Case, hardware: Hardware) -> Case:
 
 
 def _with_counts(case: Case, hardware: Hardware) -> Case:
-    _, workload, plan = case.layers[0]
-    counted = simulate(workload, plan, COUNTING)
-    if reason := why_not_unrolled(plan, counted.turns):
+    layers = case.layers[:1] if case.workload.passes == STEP else case.layers  # a step counts its bytes itself
+    counted, *others = (simulate(own, plan, COUNTING) for _, own, plan in layers)
+    if reason := why_not_unrolled(case.plan, max(each.turns for each in (counted, *others))):
         return replace(case, status="refused", reason=reason)
     forward = [each for each in counted.rounds if each.passes == "forward"]
     computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
-    facts = facts_of_counts(case, hardware, computed, counted.sent)
+    sent = mean_bytes(layers, [each.sent for each in (counted, *others)])
+    facts = facts_of_counts(case, hardware, computed, sent)
     tiles = replace(facts.tiles, per_round=tuple(zip(*whole_rounds(forward), strict=True)))
     return replace(case, facts=replace(facts, tiles=tiles))
 
@@ -66,7 +68,8 @@ def why_not_unrolled(plan: Plan, turns: int) -> Reason | None:
 
 
 def facts_of_counts(case: Subject, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> StaticFacts:
-    """The static facts from the number of tiles of a forward pass over all heads and devices, without rounds."""
+    """The static facts from the number of tiles of a forward pass over all heads and devices, of the first group of
+    layers, without rounds."""
     _, workload, plan = case.layers[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike
@@ -85,7 +88,7 @@ def facts_of_counts(case: Subject, hardware: Hardware, computed: int, sent: Mapp
             padding=padded_rows(workload, plan, tile),
         ),
         bytes=dict(sent),
-        bound=bounds(workload, plan),
+        bound=bounds(case.workload, case.plan),
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
         links_bytes_per_s_one_way=hardware.links_bytes_per_s_one_way,
@@ -124,15 +127,20 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
 def bounds(workload: Workload, plan: Plan) -> Bound:
     """The largest speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
     where there are fewer queries than keys, documents, or linear attention, which no layout balances."""
+    groups = layer_groups(workload, plan)
+    workload, plan = groups[0].workload, groups[0].plan
     if workload.query_len is not None or workload.documents is not None or workload.attention == "linear":
         return Bound()
-    layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
+    layout, rows = layouts[plan.layout], workload.seq_len // plan.shards
     if layouts["contiguous"].why_unsupported(workload.seq_len, plan.shards):
         return Bound()
-    slow, fast = (
-        float(ring_work(each, plan.shards, rows, workload.window, tile).critical_tiles * tile.scores)
-        for each in (layouts["contiguous"], layout)
-    )
+
+    def critical_scores(layout: Layout) -> float:
+        tiles = ((own.window, each.tile or Tile(1, 1)) for _, own, each in groups)
+        paths = [ring_work(layout, plan.shards, rows, *each).critical_tiles * each[1].scores for each in tiles]
+        return mean_of_layers(groups, [float(scores) for scores in paths])
+
+    slow, fast = critical_scores(layouts["contiguous"]), critical_scores(layout)
     layer = None
     if workload.model is not None:
         model = workload.sizes if workload.passes == STEP else load_model(workload.model)

@@ -6,6 +6,7 @@ Plans that differ only in their tiles run together: the clocks have an axis of p
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from stripectl.core.layer_groups import mean_bytes, mean_of_layers
 from stripectl.core.plan import Plan
 from stripectl.core.reason import Reason, ReasonKind
 from stripectl.core.workload import STEP, Workload
@@ -42,7 +43,7 @@ def time_plans(
     groups: dict[tuple[Workload, Plan], list[Case]] = {}
     for case in cases:
         if case.is_ready:
-            groups.setdefault((case.workload, without_tiles(case.plan)), []).append(case)
+            groups.setdefault((case.workload, case.plan.without_tiles()), []).append(case)
     found = dict[tuple[str, ...], Measurement]()
     for group in groups.values():
         if len(cases) > 1:
@@ -63,7 +64,7 @@ def explain(case: Case, m: Measurement, place: LocalTarget, timings: MachineTimi
         m = replace(m, tiles=facts.tiles)
     if case.workload.passes == STEP:
         return explained_step(m, timings.hardware(place, case.workload.dtype), machines)
-    return with_sensitivity(m, machines[0], hardware.kind)
+    return with_sensitivity(m, machines, hardware.kind)
 
 
 def with_cost_models(case: Case, place: LocalTarget, timings: MachineTimings) -> tuple[Measurement, list[CostModel]]:
@@ -90,13 +91,8 @@ def with_cost_models(case: Case, place: LocalTarget, timings: MachineTimings) ->
     except WorkerError as failure:
         reason = Reason(failure_kind(failure), f"its tiles could not be timed: {failure}")
         return replace(refused, status="failed", reason=reason), []
-    said = replace(attention_cost_source(machines), not_compiled=place.why_not_compiled or None)
+    said = replace(attention_cost_source(case.workload, machines), not_compiled=place.why_not_compiled or None)
     return replace(Measurement.of(case, "simulated"), cost_source=said), machines
-
-
-def without_tiles(plan: Plan) -> Plan:
-    softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
-    return replace(plan, tile=None, backward=None, softmax=softmax)
 
 
 def _group(group: Sequence[Case], place: LocalTarget, timings: MachineTimings) -> Iterator[tuple[Case, Measurement]]:
@@ -121,20 +117,21 @@ def _group(group: Sequence[Case], place: LocalTarget, timings: MachineTimings) -
             reason = Reason(ReasonKind.ERROR, f"simulating this scheme failed: {plug_in_reason(error)}")
             yield from ((case, replace(Measurement.of(case), status="failed", reason=reason)) for case, *_ in runnable)
             return
-    if reason := why_not_unrolled(first.plan, kinds[0].turns):
+    if reason := why_not_unrolled(first.plan, max(each.turns for each in kinds)):
         yield from ((case, replace(made, status="refused", reason=reason)) for case, made, _ in runnable)
         return
     clocks = Clocks(timings.hardware(place, first.workload.dtype), runnable[0][2], kinds)
     for at, (case, made, _) in enumerate(runnable):
         if not case.facts:
-            counts = int(kinds[0].computed[at]), kinds[0].sent
+            counts = int(kinds[0].computed[at]), mean_bytes(case.layers, [each.sent for each in kinds])
             made = made.with_facts(facts_of_counts(case, place.target.hardware, *counts))
-        yield case, _step(made, clocks, at) if step else _attention(made, kinds[0], at)
+        yield case, _step(made, clocks, at) if step else _attention(made, kinds, at)
 
 
-def _attention(made: Measurement, times: GroupTimes, at: int) -> Measurement:
-    made = check_memory(replace(made, peak_bytes=int(times.peak_bytes[at])))
-    return replace(made, median_s=float(times.seconds[at])) if made.status == "ok" else made
+def _attention(made: Measurement, kinds: Sequence[GroupTimes], at: int) -> Measurement:
+    made = check_memory(replace(made, peak_bytes=max(int(each.peak_bytes[at]) for each in kinds)))
+    seconds = mean_of_layers(made.layers, [float(each.seconds[at]) for each in kinds])
+    return replace(made, median_s=seconds) if made.status == "ok" else made
 
 
 @dataclass(frozen=True)

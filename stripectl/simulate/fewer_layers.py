@@ -1,6 +1,7 @@
 """The measured step of a deep model: steps with fewer layers run in its place, because each further layer adds the same
 time."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +19,9 @@ LAYERS_RUN = (1, 3)  # layers of the steps that run in place of a whole model's 
 
 def layers_run(workload: Workload) -> list[int]:
     """The numbers of layers that run in place of a whole model: LAYERS_RUN, times the length of a pattern."""
-    return [times * len(pattern_of(workload.attention)) for times in LAYERS_RUN]
+    of_masks = sum(run.layers for run in workload.layer_masks) or 1
+    pattern = math.lcm(len(pattern_of(workload.attention)), of_masks)
+    return [times * pattern for times in LAYERS_RUN]
 
 
 def with_fewer_layers(case: Case) -> list[Case]:

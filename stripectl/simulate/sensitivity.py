@@ -7,9 +7,10 @@ expose other work that was hidden behind it.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from stripectl.core.layer_groups import layer_groups, mean_of_layers
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
 from stripectl.core.validation import why_unsupported
@@ -27,17 +28,23 @@ MIN_SCALING_TOKENS = 2**10
 MAX_SHARD_PAIRS = 2**17
 
 
-def with_sensitivity(m: Measurement, machine: CostModel, kind: str) -> Measurement:
-    """The measurement, whose time was simulated on `machine`, with its limits and its scaling."""
+def with_sensitivity(m: Measurement, machines: Sequence[CostModel], kind: str) -> Measurement:
+    """The measurement of attention, which was simulated on a machine for each kind of its layers, with its limits and
+    its scaling."""
     workload, plan, seconds = m.workload, m.plan, m.median_s or 0.0
 
+    def mean_s(workload: Workload, machines: Iterable[CostModel]) -> float:
+        groups = layer_groups(workload, plan)
+        times = (
+            simulate_times(own, [each], [machine]) for (_, own, each), machine in zip(groups, machines, strict=True)
+        )
+        return mean_of_layers(groups, [float(each.seconds[0]) for each in times])
+
     def faster(part: str) -> float:
-        return float(simulate_times(workload, [plan], [machine.with_part_sped_up(part)]).seconds[0])
+        return mean_s(workload, [each.with_part_sped_up(part) for each in machines])
 
     def longer(other: Workload) -> float:
-        return float(
-            simulate_times(other, [plan], [machine.scaled_to_length(other.seq_len / workload.seq_len)]).seconds[0]
-        )
+        return mean_s(other, [each.scaled_to_length(other.seq_len / workload.seq_len) for each in machines])
 
     return replace(
         m,

@@ -16,7 +16,7 @@ def predicted_peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
     """The predicted peak memory of a device of this kind, for attention alone or for a step."""
     if workload.passes == STEP:
         return sum(step_memory(workload, plan, kind).values())
-    return simulate(workload, plan, COUNTING).peak_bytes
+    return max(simulate(own, each, COUNTING).peak_bytes for _, own, each in layer_groups(workload, plan))
 
 
 def step_memory(workload: Workload, plan: Plan, kind: str) -> dict[str, int]:

@@ -15,7 +15,6 @@ from functools import cached_property, partial
 
 from stripectl.core.layer_groups import LayerGroup, layer_groups, segments
 from stripectl.core.layout_switch import switch_transfers, switches
-from stripectl.core.linear_attention import pattern_of
 from stripectl.core.mesh import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
 from stripectl.core.parameters import Parameter, parameter_gather, wide_axes
 from stripectl.core.plan import Plan
@@ -194,8 +193,7 @@ def _between(workload: Workload, plan: Plan, clock: StepClock, nbytes: float) ->
         clock.send("all-reduce", over, 2 * share_sent(plan, over) * FLOAT32)
     if plan.softmax_layout is None or plan.shards == 1:
         return
-    pattern = pattern_of(workload.attention)
-    kinds = pattern * (workload.sizes.layers // len(pattern))
+    kinds = [kind.attention for kind in workload.layer_kinds]
     with clock.repeated(2 * sum(turns * switches(body, "softmax") for body, turns in segments(kinds))):
         for each in switch_transfers(plan.softmax_layout, plan.shards):
             clock.send(each.opcode, ("ring",), each.share * nbytes, each.links)

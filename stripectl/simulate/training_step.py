@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from stripectl.core.intervals import Overlap
-from stripectl.core.layer_groups import LayerGroup, layer_groups
+from stripectl.core.layer_groups import LayerGroup, layer_groups, parts_of_plan
 from stripectl.core.plan import Plan
 from stripectl.core.scopes import OPTIMIZER, SECTIONS
 from stripectl.core.workload import Workload
@@ -66,10 +66,11 @@ class StepTime(NamedTuple):
         return Overlap(self.hidden_s, exposed_s) if self.hidden_s or exposed_s else None
 
 
-def attention_cost_source(machines: Sequence[CostModel]) -> CostSource:
-    """The source of attention's times; `softmax` is the source for softmax layers of a hybrid model."""
+def attention_cost_source(workload: Workload, machines: Sequence[CostModel]) -> CostSource:
+    """The source of attention's times, with the sources of the layers that a plan names apart."""
     first, *rest = (each.cost_source for each in machines)
-    return replace(first, softmax=rest[0]) if rest else first
+    _, *parts = parts_of_plan(workload).values()
+    return replace(first, **dict(zip(reversed(parts), reversed(rest), strict=True)))
 
 
 def simulated_step(

@@ -21,7 +21,7 @@ from jax import lax
 
 from stripectl.core import scopes
 from stripectl.core.layer_groups import layer_groups, segments
-from stripectl.core.linear_attention import pattern_of
+from stripectl.core.layer_kinds import LayerKind
 from stripectl.core.model import Model
 from stripectl.core.parameters import Parameter
 from stripectl.core.plan import Plan
@@ -30,7 +30,7 @@ from stripectl.execute.attention import plan_attention
 from stripectl.execute.comm import JaxComm
 from stripectl.execute.layout_switch import from_layout, to_layout
 from stripectl.execute.ops import JaxOps
-from stripectl.execute.rotation import rotation
+from stripectl.execute.rotation import Rotation, rotation
 from stripectl.layers.attention import AttentionLayer
 from stripectl.layers.decoder import ALIKE, decoder_layer, layer_stacks
 from stripectl.layers.embedding import embedding, embedding_parameters
@@ -83,12 +83,6 @@ class Decoder:
     def comm(self) -> JaxComm:
         return JaxComm(self.plan)
 
-    @property
-    def kinds(self) -> list[str]:
-        """The kind of attention of each layer."""
-        pattern = pattern_of(self.workload.attention)
-        return pattern * (self.workload.sizes.layers // len(pattern))
-
     @cached_property
     def orders(self) -> dict[str, np.ndarray]:
         """The position of each row, by kind of attention, where its layout is not the tokens'."""
@@ -112,34 +106,37 @@ class Decoder:
         model = self.workload.sizes
         table = dict(self.place.gathered(embedding_parameters(model), weights))
         x = embedding(tokens_BT, table, model, self.ops)
-        parts = model.architecture
-        base = parts.rotary_base if self.rotary_base is None else self.rotary_base
         layers = {
-            own.attention: AttentionLayer(
+            own.layer_kinds[0]: AttentionLayer(
                 own.sizes,
                 plan,
                 plan_attention(plan, own, layer=True),
-                rotation(
-                    others.get(own.attention, positions_T),
-                    parts.rotary_dim or own.sizes.head_dim,
-                    base,
-                    parts.rotary_scaling,
-                ),
+                self.rotation(own, others.get(own.attention, positions_T)),
             )
             for _, own, plan in layer_groups(self.workload, self.plan)
         }
         used = Counter[str]()
-        for body, turns in segments(self.kinds):
+        for body, turns in segments(self.workload.layer_kinds):
             x = self.segment(x, body, turns, weights, layers, used)
         return loss(x, targets_BT, self.place.gathered(head_weights(model), weights, table), model, self.ops)
+
+    def rotation(self, layers: Workload, positions_T: jax.Array) -> Rotation:
+        """The rotary angles of layers that are all of one kind."""
+        parts = layers.sizes.architecture
+        base, scaling = parts.rotary_base, parts.rotary_scaling
+        if layers.has_windows and parts.window_rotary_base is not None:
+            base, scaling = parts.window_rotary_base, None
+        if self.rotary_base is not None:
+            base = self.rotary_base
+        return rotation(positions_T, parts.rotary_dim or layers.sizes.head_dim, base, scaling)
 
     def segment(
         self,
         x: jax.Array,
-        body: Sequence[str],
+        body: Sequence[LayerKind],
         turns: int,
         weights: StoredWeights,
-        layers: Mapping[str, AttentionLayer],
+        layers: Mapping[LayerKind, AttentionLayer],
         used: Counter[str],
     ) -> jax.Array:
         """x after the next layers, in the order of the tokens: a scan repeats a sequence of kinds of layers. `used`
@@ -171,8 +168,8 @@ class Decoder:
     def stacks(self) -> frozenset[str]:
         return frozenset(layer_stacks(self.workload.sizes))
 
-    def stack_of(self, kind: str) -> str:
-        return ALIKE if ALIKE in self.stacks else kind
+    def stack_of(self, kind: LayerKind) -> str:
+        return ALIKE if ALIKE in self.stacks else kind.attention
 
     def moved(self, x: jax.Array, layout: str, wanted: str) -> jax.Array:
         """x in the layout of the next layer."""

@@ -197,8 +197,9 @@ def make_training(
     devices: Sequence[Any] | None = None,
     optimizer: optax.GradientTransformation | None = None,
     rotary_base: float | None = None,
+    mask: str | None = None,
 ) -> Training:
-    """A causal model's training under a plan.
+    """A model's training under a plan.
 
     Args:
         model: a model, its name, or the path of its YAML file.
@@ -209,13 +210,17 @@ def make_training(
         devices: in the order of the mesh, the last axis fastest; None: the local devices, placed on links by JAX.
         optimizer: any optax optimizer; None: `adamw()`.
         rotary_base: the base of the rotary angles, in place of the model's.
+        mask: `causal`, `full` or `sliding:4k` in every layer, in place of the masks of the model's layers.
 
     Raises:
         BadInput: a name is unknown, or the plan does not fit; the message has the reason.
     """
     model = load_model(model) if isinstance(model, str) else model
     plan = parse_plan(plan) if isinstance(plan, str) else plan
-    workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **model.step_sizes)
+    masks = {} if mask is None else {"mask": mask, "layer_masks": ()}
+    workload = Workload(
+        seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **model.step_sizes | masks
+    )
     here = list(devices or jax.devices())
     hardware = hardware_of_device(here[0].device_kind, here[0].platform)
     plan = with_defaults(plan, workload, hardware, len(here))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kept import Kept
 from stripectl.core.kernel import kernels
+from stripectl.core.layer_kinds import LayerKind
 from stripectl.core.layout import Tile, layouts, parse_tile
 from stripectl.core.mesh import AXES, STORED_AXES, make_mesh
 from stripectl.core.plan import (
@@ -22,8 +23,8 @@ from stripectl.core.plan import (
     STATES,
     UNBUILT,
     ZERO,
+    LayerPlan,
     Plan,
-    Softmax,
     parse_plan,
 )
 from stripectl.core.scheme import schemes
@@ -40,8 +41,8 @@ def tile_of(queries: int, keys: int, parts: int | None) -> Tile:
     return Tile(queries, keys, None) if parts is None else Tile(queries, keys * parts, keys)
 
 
-SOFTMAX = st.builds(
-    Softmax,
+LAYERS = st.builds(
+    LayerPlan,
     st.sampled_from(["ring", "ulysses", "all_gather"]),
     st.sampled_from(["", "xla", "splash"]),
     st.one_of(st.none(), st.just(Tile(512, 1024))),
@@ -56,8 +57,7 @@ def some_of(names: Sequence[str]) -> st.SearchStrategy[str]:
 
 
 UNBUILT_VALUES = {
-    "sliding": SOFTMAX.map(str),
-    "chunked": SOFTMAX.map(str),
+    "chunked": LAYERS.map(str),
     "message": st.sampled_from(MESSAGES),
     "expert": st.one_of(st.integers(1, 256).map(str), some_of(STORED_AXES)),
 }
@@ -79,7 +79,8 @@ TILES = st.builds(tile_of, st.integers(1, 8192), st.integers(1, 8192), st.one_of
     st.sampled_from(ZERO),
     st.sampled_from(STATES),
     st.one_of(st.none(), TILES),
-    st.one_of(st.none(), SOFTMAX),
+    st.one_of(st.none(), LAYERS),
+    st.one_of(st.none(), LAYERS),
     UNBUILT_PARTS,
 )
 def test_what_is_printed_parses(
@@ -94,12 +95,13 @@ def test_what_is_printed_parses(
     zero: str,
     states: str,
     backward: Tile | None,
-    softmax: Softmax | None,
+    softmax: LayerPlan | None,
+    sliding: LayerPlan | None,
     unbuilt: tuple[str, ...],
 ) -> None:
     own = None if backward == tile else backward
     plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, offload, zero, states, own)
-    plan = replace(plan, softmax=softmax, unbuilt=unbuilt)
+    plan = replace(plan, softmax=softmax, sliding=sliding, unbuilt=unbuilt)
     assert parse_plan(str(plan)) == plan
 
 
@@ -164,8 +166,8 @@ def test_garbage_is_refused(text: str) -> None:
 
 
 def test_parts_that_nothing_computes_yet_have_one_form() -> None:
-    text = "ring@expert=ring+fsdp,ring=4,sliding=ulysses/xla,message=latent"
-    assert str(parse_plan(text)) == "ring@ring=4,sliding=ulysses/xla,message=latent,expert=fsdp+ring"
+    text = "ring@expert=ring+fsdp,ring=4,chunked=ulysses/xla,message=latent"
+    assert str(parse_plan(text)) == "ring@ring=4,chunked=ulysses/xla,message=latent,expert=fsdp+ring"
 
 
 def test_kept_values_have_one_form() -> None:
@@ -267,9 +269,8 @@ def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
         other = "ring" if plan != "lasp" else "megatron_sp"
         reason = str(why_unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8))
         assert "shard hidden states differently" in reason and f"Try softmax={hint}." in reason
-    assert "Omit softmax=ring." in str(
-        why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.with_attention("linear"), "cpu", 8)
-    )
+    linear = hybrid.of_kind(LayerKind("linear", "causal"))
+    assert "Omit softmax=ring." in str(why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), linear, "cpu", 8))
 
 
 def test_the_tile_of_the_backward_pass_is_that_of_the_forward_pass_unless_it_says_so() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from stripectl.core.layer_kinds import LayerKind
 from stripectl.core.lengths import format_length, parse_length, parse_lengths
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
@@ -41,17 +42,18 @@ def test_flops_count_what_the_mask_keeps() -> None:
     assert backward.flops == 12 * 16 * 8 * 2
 
 
+LINEAR, SOFTMAX = LayerKind("linear", "causal"), LayerKind("softmax", "causal")
 SIZES: dict[str, Any] = {"hidden": 64, "feed_forward": 128, "layers": 8, "vocabulary": 256}
 SHAPE: dict[str, Any] = {"seq_len": 64, "heads": 4, "kv_heads": 4, "head_dim": 16}
 
 
 def test_a_pattern_is_of_layers_again_and_again() -> None:
     work = Workload(**SHAPE, **SIZES, passes="step", attention="LLLS", decay="per-head", features="elu")
-    assert work.kinds == {"linear": 6, "softmax": 2}
+    assert work.kinds == {LINEAR: 6, SOFTMAX: 2}
     assert Workload.from_json(work.to_json()) == work and work.sizes.attention == "LLLS"
-    linear, softmax = work.with_attention("linear"), work.with_attention("softmax")
-    assert (linear.kinds, linear.decay) == ({"linear": 8}, "per-head")
-    assert (softmax.kinds, softmax.decay, softmax.features) == ({"softmax": 8}, "1", "none")
+    linear, softmax = work.of_kind(LINEAR), work.of_kind(SOFTMAX)
+    assert (linear.kinds, linear.decay) == ({LINEAR: 8}, "per-head")
+    assert (softmax.kinds, softmax.decay, softmax.features) == ({SOFTMAX: 8}, "1", "none")
     assert work.flops == pytest.approx((6 * linear.flops + 2 * softmax.flops) / 8)
 
 

@@ -119,7 +119,7 @@ def test_long_rings_are_simulated_at_fewer_lengths() -> None:
 def test_what_is_measured_has_the_reasons_of_its_simulation() -> None:
     case = Measurement(workload=WORK, plan=plan(), target=read_target("cpu:8"), method="simulated")
     seconds = simulate(WORK, plan(), BOUND_BY["compute"]).seconds
-    clocked = with_sensitivity(replace(case, median_s=seconds), BOUND_BY["compute"], "cpu")
+    clocked = with_sensitivity(replace(case, median_s=seconds), [BOUND_BY["compute"]], "cpu")
     other = replace(case, plan=plan("contiguous"))
     given, untouched = finals(with_estimated_sensitivity(map(Final, [case, other]), [clocked]))
     assert (given.bottleneck_shares, given.scaling) == (clocked.bottleneck_shares, clocked.scaling)

@@ -5,13 +5,15 @@ Letters: b sequences, t and s positions, d hidden, n heads, h head_dim, f feed-f
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stripectl.core.architecture import Architecture
+from stripectl.core.architecture import Architecture, RotaryScaling
+from stripectl.core.layer_kinds import MaskRun
 from stripectl.core.model import Model
 from tests.support.training import MODEL
 
@@ -30,6 +32,12 @@ DECODERS = {
         architecture=Architecture(attention_scale=0.5, rotary_base=300.0, activation="gelu_tanh", logit_cap=2.0),
     ),
     "gates of attention": replace(MODEL, architecture=Architecture(attention_gate=True, no_feed_forward=True)),
+    "windows in some layers": replace(
+        MODEL,
+        layers=5,  # a whole pattern, and part of another
+        layer_masks=(MaskRun("sliding:9", 2), MaskRun("causal", 1)),
+        architecture=Architecture(rotary_base=300.0, rotary_scaling=RotaryScaling(4.0), window_rotary_base=50.0),
+    ),
     "tied embedding": replace(MODEL, architecture=Architecture(tied=True, scaled_embedding=True)),
 }
 LINEAR_DECODERS = {
@@ -59,7 +67,7 @@ def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
     x = parameters["embedding"][rows[:, :-1]] * (model.hidden**0.5 if model.architecture.scaled_embedding else 1)
     ((_, stack),) = parameters["layers"].items()
     for at in range(model.layers):
-        x = layer(x, {name: every[at] for name, every in stack.items()}, model)
+        x = layer(x, {name: every[at] for name, every in stack.items()}, model, window_of(at, model))
     head = parameters["embedding"].T if model.architecture.tied else parameters["head"]
     logits = normed(x, parameters["norm"]) @ head
     if cap := model.architecture.logit_cap:
@@ -68,9 +76,18 @@ def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
     return -jnp.mean(jnp.take_along_axis(likely, rows[:, 1:, None], -1))
 
 
-def layer(x: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+def window_of(at: int, model: Model) -> int | None:
+    """The number of keys that a query of this layer keeps; None for all before it."""
+    pattern = [run.mask for run in model.layer_masks for _ in range(run.layers)] or ["causal"]
+    mask = pattern[at % len(pattern)]
+    return None if mask == "causal" else int(mask.removeprefix("sliding:"))
+
+
+def layer(x: jax.Array, own: dict[str, jax.Array], model: Model, window: int | None) -> jax.Array:
     before, after = (model.architecture.norms in (name, "both") for name in ("before", "after"))
-    branches = {"attention": attention} | ({} if model.architecture.no_feed_forward else {"feed_forward": feed_forward})
+    branches: dict[str, Any] = {"attention": partial(attention, window=window)}
+    if not model.architecture.no_feed_forward:
+        branches["feed_forward"] = feed_forward
     for name, branch in branches.items():
         result = branch(normed(x, own[f"{name}_norm"]) if before else x, own, model)
         x = x + (normed(result, own[f"{name}_end_norm"]) if after else result)
@@ -83,7 +100,7 @@ def feed_forward(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.A
     return wide @ own["down"] + own.get("down_bias", 0)
 
 
-def attention(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Array:
+def attention(y: jax.Array, own: dict[str, jax.Array], model: Model, window: int | None) -> jax.Array:
     q, k, v = (jnp.einsum("btd,dnh->btnh", y, own[name]) for name in ("query", "key", "value"))
     if model.architecture.qkv_bias:
         biased = zip((q, k, v), ("query", "key", "value"), strict=True)
@@ -96,11 +113,12 @@ def attention(y: jax.Array, own: dict[str, jax.Array], model: Model) -> jax.Arra
             normed(x.reshape(*x.shape[:2], -1), own[f"{name}_norm"]).reshape(x.shape)
             for name, x in (("query", q), ("key", k))
         )
-    q, k = rotated(q, model), rotated(k, model)
+    q, k = rotated(q, model, window), rotated(k, model, window)
     group = model.heads // model.kv_heads
     scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2))
     scores *= model.architecture.attention_scale or model.head_dim**-0.5
     seen = np.tri(y.shape[1], dtype=bool)
+    seen &= ~np.tri(y.shape[1], k=-window, dtype=bool) if window else True
     if model.attention == "linear":
         weights = jnp.where(seen, scores * model.head_dim**0.5, 0)
     else:
@@ -130,8 +148,12 @@ def normed(x: jax.Array, scale: jax.Array) -> jax.Array:
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * scale
 
 
-def rotated(x: jax.Array, model: Model) -> jax.Array:
-    half = (model.architecture.rotary_dim or model.head_dim) // 2
-    angle = np.arange(x.shape[1])[:, None, None] * model.architecture.rotary_base ** (-np.arange(half) / half)
+def rotated(x: jax.Array, model: Model, window: int | None) -> jax.Array:
+    parts = model.architecture
+    half = (parts.rotary_dim or model.head_dim) // 2
+    base, factor = parts.rotary_base, parts.rotary_scaling.factor if parts.rotary_scaling else 1.0
+    if window and parts.window_rotary_base:
+        base, factor = parts.window_rotary_base, 1.0
+    angle = np.arange(x.shape[1])[:, None, None] * base ** (-np.arange(half) / half) / factor
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return jnp.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle), rest], -1)

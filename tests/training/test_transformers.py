@@ -26,20 +26,38 @@ SIZES = {
     **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 56, "rms_norm_eps": EPSILON, "rope_theta": 500.0},
     "pad_token_id": None,  # whose embedding has no gradient in torch
 }
-FULL = {"layer_types": ["full_attention"] * 3}  # windows of layers are not computed yet
 LLAMA3 = {
     **{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     "original_max_position_embeddings": 32,
+}
+WINDOWED, FULL = "sliding_attention", "full_attention"
+OLMO3 = {  # a rope_theta beside them would be the base of full layers alone
+    "rope_theta": None,
+    "rope_parameters": {
+        FULL: {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+        WINDOWED: {"rope_type": "default", "rope_theta": 500.0},
+    },
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
     "llama3": {"model_type": "llama", "rope_scaling": LLAMA3},
     "linear": {"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "qwen2": {"model_type": "qwen2", "use_sliding_window": False},
+    "qwen2 with windows": {
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 9,
+        "max_window_layers": 1,
+    },
+    "mistral": {"model_type": "mistral", "sliding_window": 9},
     "qwen3": {"model_type": "qwen3", "tie_word_embeddings": True},
-    "gemma2": {"model_type": "gemma2", "attn_logit_softcapping": None, "query_pre_attn_scalar": 5, **FULL},
-    "gemma3": {"model_type": "gemma3_text", "query_pre_attn_scalar": 5, "rope_local_base_freq": 500.0, **FULL},
+    "gemma2": {"model_type": "gemma2", "attn_logit_softcapping": None, "query_pre_attn_scalar": 5, "sliding_window": 9},
+    "gemma3": {
+        **{"model_type": "gemma3_text", "query_pre_attn_scalar": 5, "rope_local_base_freq": 50.0, "sliding_window": 9},
+        **{"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    },
     "olmo2": {"model_type": "olmo2"},
+    "olmo3": {"model_type": "olmo3", "sliding_window": 9, "layer_types": [WINDOWED, FULL, WINDOWED], **OLMO3},
 }
 STEP = """
 import json, sys, warnings

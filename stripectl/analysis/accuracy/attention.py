@@ -280,7 +280,7 @@ def known_error(hardware: str, kernel: str, workload: Workload) -> AttentionGrou
     one; None where no such time is published."""
     wanted = "forward" if workload.passes == "forward" else "backward"
     computes = kernels[kernel].computes(wanted)
-    if workload.dtype != DTYPE or workload.window.left is not None or workload.documents is not None:
+    if workload.dtype != DTYPE or workload.has_windows or workload.documents is not None:
         return None
     groups = sorted(attention_groups(hardware, pooled=True), key=lambda each: each.fitted)
     return next((each for each in groups if (each.ours, each.passes) == (computes, wanted)), None)

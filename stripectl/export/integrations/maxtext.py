@@ -41,7 +41,7 @@ def why_unsupported(job: Job) -> str | None:
         return f"MaxText's context parallelism is for TPUs and GPUs, not {job.kind}."
     if work.v_head_dim:
         return "MaxText has value heads of another size only in multi-head latent attention (attention_type=mla)."
-    if work.window.left is not None:
+    if work.has_windows:
         return (
             "MaxText's attention_type=local_sliding does not reach the layers of its default decoder block. The blocks "
             "with windows are gemma2, gemma3 and gpt_oss."

@@ -3,8 +3,10 @@
 PyTorch (2.20.2, `dot_product_attention/context_parallel.py`), which always gives each device two chunks (zigzag).
 """
 
-from stripectl.core.workload import STEP
+from stripectl.core.layout import parse_mask
+from stripectl.core.workload import STEP, Workload
 from stripectl.export.integration import Integration, Job, Snippet, batch_per_group, next_multiple, not_training
+from stripectl.models.model_files import load_model
 from stripectl.results.measurement import Measurement
 from stripectl.util.json import Json
 
@@ -50,12 +52,30 @@ def _sizes_unsupported(job: Job, kind: str) -> str | None:
     if work.seq_len % (2 * over):
         more = next_multiple(work.seq_len, 2 * over)
         return f"Megatron needs a length that is a multiple of {2 * over}, not {work.seq_len}. Try --seqlen {more}."
-    if work.window.left is not None and kind not in WINDOWED:
+    if len({*windows_of(work)}) > 1 or (work.layer_masks and full_layer_period(work) is None):
+        return f"Megatron has one window, and one full layer after the same number of others, not {work.masks_text}."
+    if work.has_windows and kind not in WINDOWED:
         return f"Megatron has no windows with --cp-comm-type {kind}; it has them with {' and '.join(WINDOWED)}."
     heads, kv_heads = (each // plan.size("tensor") for each in (work.heads, work.kv_heads))
     if "a2a" in kind and (heads % plan.size("ulysses") or kv_heads % plan.size("ulysses") or kv_heads % 2):
         return f"Megatron's {kind} shards {kv_heads} key/value heads evenly over {plan.size('ulysses')} devices."
     return None
+
+
+def windows_of(work: Workload) -> list[int]:
+    """How many keys before a query its layers keep, of each window."""
+    return [left for kind in work.kinds if (left := parse_mask(kind.mask).left) is not None]
+
+
+def full_layer_period(work: Workload) -> int | None:
+    """The number of layers from one without a window to the next, where all others have one and come first; None for
+    other patterns. The layers of a model whose attention is timed alone are in its file."""
+    if not work.layer_masks:
+        return None
+    runs = work.layer_masks if work.passes == STEP else load_model(work.model or "").layer_masks
+    if [run.mask for run in runs[1:]] != ["causal"] or runs[1].layers != 1:
+        return None
+    return runs[0].layers + 1
 
 
 def write(job: Job, m: Measurement) -> Snippet:
@@ -80,8 +100,10 @@ def write(job: Job, m: Measurement) -> Snippet:
         found |= {"context-parallel-size": plan.sequence_devices, "cp-comm-type": kind}
     if kind == "a2a+p2p":
         found["hierarchical-context-parallel-sizes"] = f"{plan.size('ulysses')} {plan.size('ring')}"
-    if work.window.left is not None:
-        found["window-size"] = f"{work.window.left},0"
+    for left in windows_of(work):
+        found["window-size"] = f"{left},0"
+    if period := full_layer_period(work):
+        found["window-attn-skip-freq"] = period
     if work.documents:
         found["dataloader-inter-document-masking"] = ""
     if plan.size("fsdp") > 1:
@@ -115,4 +137,4 @@ def _notes(job: Job, m: Measurement, kind: str | None) -> list[str]:
     return notes
 
 
-integration = Integration("Megatron", write, why_unsupported, VERSION, table_only=BACKENDS)
+integration = Integration("Megatron", write, why_unsupported, VERSION, table_only=BACKENDS, layer_masks=True)

@@ -20,7 +20,7 @@ def why_unsupported(job: Job) -> str | None:
         return "torchtitan has linear layers only in its Qwen3.5 models (gated delta nets)."
     if work.v_head_dim:
         return "torchtitan has value heads of another size only in its DeepSeek-V3 and Kimi models."
-    if work.window.left is not None:
+    if work.has_windows:
         return "torchtitan has no option for a window; only its gpt_oss models have windows."
     if plan.sequence_devices == 1:
         return "Each sequence is on one device: --parallelism.context_parallel_degree=1, its default, is enough."

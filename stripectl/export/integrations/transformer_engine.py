@@ -91,7 +91,7 @@ def why_unsupported(job: Job) -> str | None:
     if plan.scheme not in STRATEGIES or plan.axes.keys() - AXES:
         torch = f' For PyTorch it has: DotProductAttention(cp_comm_type="{PYTORCH.get(plan.scheme)}").'
         return f"Transformer Engine for JAX has no {plan.scheme}.{torch * (plan.scheme in PYTORCH)}"
-    if plan.layout != "striped" and (work.documents or work.window.left is not None):
+    if plan.layout != "striped" and (work.documents or work.has_windows):
         return "Transformer Engine for JAX shards packed sequences and windows only in stripes."
     chunk = {"zigzag": 2, "striped": stripe(job), "contiguous": 1}[plan.layout]
     if plan.layout == "zigzag" and ring % 2:

@@ -21,7 +21,7 @@ def plan_options(m: Measurement) -> dict[str, Json]:
     """Options of `stripectl bench`, by name, that compute the same measurement again."""
     work = m.workload
     shape: dict[str, Json] = {"model": work.model}
-    if work.model not in profile_names("models") and work.passes != STEP:
+    if work.model not in profile_names("models") and work.passes != STEP and not work.layer_masks:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
         shape |= {"v-head-dim": work.v_head_dim} if work.v_head_dim else {}
         shape |= {"key-heads": work.key_heads} if work.key_heads else {}
@@ -30,8 +30,8 @@ def plan_options(m: Measurement) -> dict[str, Json]:
     found |= {"dtype": work.dtype, "pass": work.passes, "target": str(m.target), "method": m.method}
     if work.batch > 1:
         found["batch"] = work.batch
-    if work.mask != "causal":
-        found["mask"] = work.mask
+    if mask := mask_in_place(work):
+        found["mask"] = mask
     if work.query_len:
         found["query-len"] = format_length(work.query_len)
     if work.documents:
@@ -63,6 +63,12 @@ def not_in_profile(work: Workload) -> dict[str, Json]:
         usual = {field.name: field.default for field in fields(Workload)}
     found = {name: getattr(work, name) for name in ("layers", *LINEAR)}
     return {name: value for name, value in found.items() if name not in usual or value != usual[name]}
+
+
+def mask_in_place(work: Workload) -> str | None:
+    """The mask of all layers in place of the masks of the workload's model, or None."""
+    own = load_model(work.model).layer_masks if work.model in profile_names("models") else ()
+    return work.mask if not work.layer_masks and (own or work.mask != "causal") else None
 
 
 def write(job: Job, m: Measurement) -> Snippet:

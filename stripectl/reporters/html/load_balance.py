@@ -92,7 +92,7 @@ def of_run(shown: Sequence[Measurement]) -> Section:
             continue
         plan, work = m.plan, m.workload
         mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
-        group = groups.setdefault((f"{format_length(work.seq_len)} tokens, {work.mask} mask", mesh), {})
+        group = groups.setdefault((f"{format_length(work.seq_len)} tokens, {m.layers[0].workload.mask} mask", mesh), {})
         known = group.setdefault((plan.scheme, plan.layout), m)
         if known.workload == work and (m.median_s or 0.0) < (known.median_s or 0.0):
             group[plan.scheme, plan.layout] = m

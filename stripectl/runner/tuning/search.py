@@ -81,7 +81,7 @@ def run_tuning(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
 
 
 def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
-    """Join the plans of a hybrid model's training step: the fastest for linear layers, and for softmax layers the
+    """Join the plans of a model whose layers differ: the fastest for the first kind of layers, and for the others the
     fastest on the same mesh."""
     by_work = {ranking.workload: [m.plan for m in ranking.rivals] for ranking in rankings(made)}
     steps = (workload for workload in request.workloads if len(workload.kinds) > 1)
@@ -91,12 +91,12 @@ def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator
             mesh = best[0].mesh if best else each.mesh
             alike = (
                 known
-                for known in by_work.get(own.one_layer("forward-backward"), ())
+                for known in by_work.get(own.one_layer("forward-backward") if workload.passes == STEP else own, ())
                 if (known.scheme, known.layout) == (each.scheme, each.layout) and mesh in (None, known.mesh)
             )
             best += itertools.islice(alike, 1)
         if len(best) == len(workload.kinds):
-            yield join_plans(best)
+            yield join_plans(workload, best)
 
 
 def with_best_mesh(tuning: TileSearch, backends: Backends) -> Iterator[Event]:
