@@ -1,6 +1,6 @@
-"""Distortions of an answer: parts of the model that are not computed, tiles far from every measured or compiled tile,
-and reference loops where the machine has a fused kernel. They lower its confidence and mark the figures that they
-distort."""
+"""Distortions of an answer: parts of the model that are not computed, tiles far from every measured or compiled tile or
+without the soft cap of scores, and reference loops where the machine has a fused kernel. They lower its confidence and
+mark the figures that they distort."""
 
 from collections.abc import Iterable, Iterator
 
@@ -20,7 +20,7 @@ def distortions(m: Measurement) -> tuple[Distortion, ...]:
     """Everything that distorts the figures of a measurement."""
     if isinstance(m.plan, UnreadablePlan):
         return m.distortions
-    return (*m.distortions, *far_tiles(m), *reference_loops(m))
+    return (*m.distortions, *far_tiles(m), *uncapped_tiles(m), *reference_loops(m))
 
 
 def across_classes(plan: Plan, other: Plan) -> str:
@@ -68,6 +68,16 @@ def far_tiles(m: Measurement) -> Iterator[Distortion]:
                 yield Distortion(
                     fact=f"the cost of a tile of {m.plan} is extrapolated from {near}", figures=("time", "speedup")
                 )
+
+
+def uncapped_tiles(m: Measurement) -> Iterator[Distortion]:
+    """Tiles that have a soft cap of scores, and whose cost is from tiles without it."""
+    known = m.cost_source
+    if known and m.workload.soft_cap and m.median_s and not known.source.is_timed_here:
+        yield Distortion(
+            fact=f"the cost of a tile of {m.plan.kernel} does not include the soft cap of scores",
+            figures=("time", "speedup"),
+        )
 
 
 def reference_loops(m: Measurement) -> Iterator[Distortion]:

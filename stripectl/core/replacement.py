@@ -1,10 +1,9 @@
 """Parts of a published model that stripectl does not compute: the part, the part in its place, and the figures that
 this distorts.
 
-A part distorts a figure where the replacement does other work, in matrices, scores or bytes. Norms, biases and sinks
-of attention (one number per head and query) are omitted without a mark: their work grows with the tokens and the hidden
-size alone, like the work of the two norms of a layer, which is computed. A soft cap is a function of every score, so it
-distorts the time. Memory is distorted only where the parameters of a part are not counted.
+A part distorts a figure where the replacement does other work, in matrices, scores or bytes. A part whose work grows
+with the tokens and the hidden size alone, as the work of a layer's norms does, is replaced without a mark. Memory is
+distorted only where the parameters of a part are not counted.
 """
 
 from collections.abc import Iterable

@@ -29,7 +29,8 @@ GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and
 
 class AttentionLayer(NamedTuple):
     """A layer's attention: the sizes of the model if all layers were such, the plan of such layers, and
-    attend(q, k, v, *gates) -> out of arrays (b, n, t, h). `turn` is the rotation of the rows' positions."""
+    attend(q, k, v, *gates, sinks if any) -> out of arrays (b, n, t, h). `turn` is the rotation of the rows'
+    positions."""
 
     sizes: Model
     plan: Plan
@@ -45,7 +46,12 @@ def attention_parameters(sizes: Model) -> dict[str, Parameter]:
 def branch_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters of a layer's attention in addition to its projections."""
     found = gate_parameters(sizes) | convolution_parameters(sizes) | query_key_norm_parameters(sizes)
-    return found | output_gate_parameters(sizes)
+    return found | output_gate_parameters(sizes) | sink_parameters(sizes)
+
+
+def sink_parameters(sizes: Model) -> dict[str, Parameter]:
+    """The sinks of softmax attention."""
+    return {"sinks": Parameter((sizes.heads,), ("tensor",))} if sizes.sinks else {}
 
 
 def projection_parameters(sizes: Model) -> dict[str, Parameter]:
@@ -185,7 +191,7 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             ops.keep(each, name) for each, name in zip((q, k, v), (Kept.QUERY, Kept.KEY, Kept.VALUE), strict=True)
         )
     with ops.section(ATTENTION):
-        out = layer.attend(q, k, v, *gates)
+        out = layer.attend(q, k, v, *gates, *([weights["sinks"]] if sizes.sinks else []))
     with ops.section(PROJECTIONS):
         out = gated_output(out, y, v, weights, sizes, ops)
         out = ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"]))

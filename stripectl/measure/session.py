@@ -100,12 +100,13 @@ def block_programs(
 
     def forward(low: jax.Array, high: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
         (q, k, v), state = arrays[:3], arrays[3:]
-        return module.forward(q, k, v, state, bands(low, high), tile, *rates)
+        return module.forward(q, k, v, state, bands(low, high), tile, *rates, **capped)
 
     def backward(low: jax.Array, high: jax.Array, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return module.backward(*arrays, bands(low, high), tile, *rates)
+        return module.backward(*arrays, bands(low, high), tile, *rates, **capped)
 
     rates = (jnp.zeros(1),) if kernels[kernel].family == "linear" else ()  # without a decay
+    capped = {} if shape.soft_cap is None else {"soft_cap": shape.soft_cap}
 
     limits = jnp.int32(rectangle.low), jnp.int32(rectangle.high)
     return {

@@ -58,10 +58,11 @@ def decoder(
     d_conv: int | None = None,
     attention_gate: bool = False,
     linear_gate: str = LINEAR_GATES[0],
+    sinks: bool = False,
 ) -> ModelConfig:
     """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
     `attention_bias` says), the norms of a layer and whether they have scales, a scaled embedding, the norms of queries
-    and keys (as in Architecture), and the sizes, replaced parts and vectors of the family."""
+    and keys (as in Architecture), sinks, and the sizes, replaced parts and vectors of the family."""
     layers = keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
     vectors += norms_and_biases(keys, own, norms, scales, query_key_norm, qkv_bias, out_bias)
@@ -85,6 +86,8 @@ def decoder(
             "output_bias": keys.flag("attention_bias") if out_bias is None else out_bias,
             "feed_forward_bias": keys.flag("mlp_bias"),
             "activation": activation,
+            "sinks": sinks,
+            "soft_cap": keys.number("attn_logit_softcapping") if keys.is_set("attn_logit_softcapping") else None,
             "logit_cap": keys.number("final_logit_softcapping") or None,
             **attention_scale(keys, own["head_dim"]),
             **rotary_fields(keys, own["head_dim"]),

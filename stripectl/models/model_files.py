@@ -8,8 +8,8 @@ from typing import Any
 
 from stripectl.core.architecture import FIELDS, Architecture
 from stripectl.core.layer_kinds import read_mask_runs
-from stripectl.core.linear_attention import LINEAR, LinearHeads, check_linear
-from stripectl.core.model import Model, max_size
+from stripectl.core.linear_attention import ATTENTIONS, LINEAR, LinearHeads, check_linear
+from stripectl.core.model import SOFTMAX, Model, check_softmax, max_size
 from stripectl.core.replacement import Replacement, checked_parameters, read_replacements
 from stripectl.errors import BadInput
 from stripectl.models.config_json import config_name, is_config, read_config
@@ -17,24 +17,13 @@ from stripectl.util.files import load_profile, profile_names, unknown_name
 
 # Keys that a file may omit.
 OPTIONAL = (
-    "key_heads",
-    "d_conv",
-    "linear_heads",
-    "v_head_dim",
-    "layer_masks",
-    "replaced",
-    "vector_parameters",
+    *("key_heads", "d_conv", "linear_heads", "v_head_dim", "layer_masks", "replaced", "vector_parameters"),
+    *SOFTMAX,
     *LINEAR,
     *FIELDS,
 )
 
-MADE = (
-    "name",
-    "other_parameters",
-    "architecture",
-    "sinks",
-    "soft_cap",
-)  # fields of a Model that have no key of their own
+MADE = ("name", "other_parameters", "architecture")  # fields of a Model that have no key of their own
 
 
 def load_model(name: str) -> Model:
@@ -76,6 +65,7 @@ def _checked(path: Path, name: str, content: Mapping[str, Any], vectors: int, re
         if "layer_masks" in given:
             given["layer_masks"] = read_mask_runs(given["layer_masks"])
         architecture = Architecture.of({key: given.pop(key) for key in FIELDS if key in given})
+        check_softmax(linear.get("attention", ATTENTIONS[0]), given.get("sinks", False), given.get("soft_cap"))
         check_linear(heads=given["kv_heads"], layers=given["layers"], d_conv=given.get("d_conv"), **linear)
     except BadInput as error:
         raise BadInput(f"the model {path}: {error}") from error

@@ -37,9 +37,9 @@ def heads_label(of: Workload | Model) -> str:
 
 
 def attention_label(of: Workload | Model) -> str:
-    """The kind of attention, before other words; empty for softmax."""
+    """The kind of attention, before other words; empty for plain softmax."""
     if of.attention == ATTENTIONS[0]:
-        return ""
+        return softmax_label(of)
     if of.recurrence != CONSTANT:
         keys = f" with {plural(of.key_heads, 'head')} of keys" if of.key_heads else ""
         kind = "" if of.attention == "linear" else f"{of.attention} with "
@@ -47,6 +47,11 @@ def attention_label(of: Workload | Model) -> str:
     decay = f", decay {of.decay}" if of.decay != "1" else ""
     features = f", {of.features}" if of.features != FEATURES[0] else ""
     return f"{of.attention} attention{decay}{features}, "
+
+
+def softmax_label(of: Workload | Model) -> str:
+    """Sinks and a soft cap of scores, before other words."""
+    return "sinks, " * of.sinks + (f"scores capped at {of.soft_cap:g}, " if of.soft_cap else "")
 
 
 def plan_label(m: Measurement) -> str:

@@ -46,6 +46,8 @@ class HeadShape:
     head_dim: int
     v_head_dim: int | None = None
     key_heads: int | None = None
+    sinks: bool = False
+    soft_cap: float | None = None
 
 
 def parse_request(options: RequestOptions) -> Request:
@@ -118,13 +120,24 @@ def parse_heads(
     key_heads: int | None = None,
     attention: str | None = None,
 ) -> HeadShape:
-    """A model's heads, or the given heads; a model whose heads are replaced does not keep its name."""
+    """A model's heads, or the given heads; a model whose heads are replaced does not keep its name.
+
+    Raises:
+        BadInput: the model has sinks or a soft cap of scores, which no option gives to other heads.
+    """
     named = load_model(model or "1b")
     if attention in ATTENTIONS and named.attention not in ATTENTIONS:
         named = named.of_kind(attention)  # one kind of a hybrid's layers
+    softmax = (named.sinks, named.soft_cap) if attention != "linear" else (False, None)
     if heads is kv_heads is head_dim is v_head_dim is key_heads is None:
         sizes = named.heads, named.kv_heads, named.head_dim, named.v_head_dim, named.key_heads
-        return HeadShape(model or "1b", *sizes)
+        return HeadShape(model or "1b", *sizes, *softmax)
+    if any(softmax):
+        what = " and ".join(["sinks"] * named.sinks + ["a soft cap of scores"] * bool(named.soft_cap))
+        raise BadInput(
+            f"cannot replace heads of the model {model} because it has {what}. Omit --heads, --kv-heads and head "
+            "sizes, or try --model FILE with these sizes."
+        )
     own = heads if heads is not None else named.heads
     default_kv = own if heads is not None else named.kv_heads
     shared = kv_heads if kv_heads is not None else default_kv

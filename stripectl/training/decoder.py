@@ -8,7 +8,7 @@ Letters: B batch, T rows, D hidden.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -25,7 +25,7 @@ from stripectl.core.layer_kinds import LayerKind
 from stripectl.core.model import Model
 from stripectl.core.parameters import Parameter
 from stripectl.core.plan import Plan
-from stripectl.core.workload import Workload
+from stripectl.core.workload import SINK_DTYPE, Workload
 from stripectl.execute.attention import plan_attention
 from stripectl.execute.comm import JaxComm
 from stripectl.execute.layout_switch import from_layout, to_layout
@@ -110,7 +110,7 @@ class Decoder:
             own.layer_kinds[0]: AttentionLayer(
                 own.sizes,
                 plan,
-                plan_attention(plan, own, layer=True),
+                attention_of_layer(plan, own),
                 self.rotation(own, others.get(own.attention, positions_T)),
             )
             for _, own, plan in layer_groups(self.workload, self.plan)
@@ -179,6 +179,14 @@ class Decoder:
             for move, name in ((from_layout, layout), (to_layout, wanted)):
                 x = x if name == self.plan.layout else move(x, name, "ring", self.plan.shards, 1)
             return x
+
+
+def attention_of_layer(plan: Plan, workload: Workload) -> Callable:
+    """attend(q, k, v, *gates, sinks_N if any) -> out of a layer on one device."""
+    attend = plan_attention(plan, workload, layer=True)
+    if not workload.sinks:
+        return attend
+    return lambda *arrays: attend(*arrays[:-1], arrays[-1].astype(SINK_DTYPE)[None, :, None])
 
 
 def next_of(weights: StoredWeights, stack: str, first: int, count: int, turns: int) -> StoredWeights:

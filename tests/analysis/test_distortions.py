@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import stripectl
 from stripectl.analysis.distortions import MARK, across_classes, distortion_sentences, distortions, is_distorted
 from stripectl.analysis.recommendation import recommend, recommended
@@ -12,6 +14,7 @@ from stripectl.core.workload import Workload
 from stripectl.reporters.cells import measurement_cells
 from stripectl.reporters.html.first_screen import first_screen
 from stripectl.reporters.markdown_report import run_markdown
+from stripectl.results.cost_source import CostOrigin
 from stripectl.results.findings import Distortion
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -104,3 +107,18 @@ def test_distortions_are_in_the_file_of_a_run(tmp_path: Path) -> None:
     bench(plan="ring/zigzag", model="gpt-oss-120b", pass_="step", output=tmp_path / "run")
     read = Run.load(tmp_path / "run")
     assert [each.fact.split()[0] for m in read.measurements if m.devices > 1 for each in m.distortions] == ["128"]
+
+
+@pytest.mark.parametrize("known", ["simulated", "timed here"])
+def test_tiles_without_the_soft_cap_mark_the_time(known: str) -> None:
+    m = only(bench(plan="ring/zigzag/pallas_tpu", model="llama3-8b", pass_="forward", tile="1024"))
+    capped = replace(m, workload=replace(m.workload, soft_cap=50.0))
+    if known == "timed here":
+        assert m.cost_source
+        source = replace(m.cost_source, source=CostOrigin.MEASURED_TILE)
+        assert distortions(replace(capped, cost_source=source)) == ()
+        return
+    assert distortions(m) == () and is_distorted(capped, "time") and not is_distorted(capped, "bytes")
+    assert distortion_sentences([capped]) == [
+        "the cost of a tile of pallas_tpu does not include the soft cap of scores (distorts time, speedup)."
+    ]

@@ -216,3 +216,44 @@ def test_a_kernel_that_is_table_only_is_named_where_a_framework_has_it() -> None
     other = of("megatron", "ring/zigzag/trtllm@ring=8", target)
     assert other.text is None and "cudnn" in other.notes[1]
     assert "fa3" in of("yaml", plan, target).text
+
+
+REFUSED = {
+    "maxtext": {
+        ("sinks", "ring/zigzag@ring=16", "v5p:2x2x4"): "MaxText's ring has no attention sinks.",
+        ("sinks", "all_gather/zigzag@ring=16", "v5p:2x2x4"): "only in the layers of decoder_block=gpt_oss",
+        ("sinks", "ring/zigzag@ring=8", "h100:8"): "MaxText's flash attention on GPUs has no attention sinks.",
+        ("soft_cap", "ring/zigzag@ring=8", "h100:8"): "has no soft cap of scores",
+    },
+    "transformer_engine": {
+        ("sinks", "ring/zigzag@ring=8", "h100:8"): "its ring and all_gather take VANILLA_SOFTMAX",
+        ("soft_cap", "ring/zigzag@ring=8", "h100:8"): "fused_attn has no soft cap",
+    },
+    "torchtitan": {
+        ("sinks", "all_gather/zigzag@ring=8", "h100:8"): "only its gpt_oss models have sinks",
+        ("soft_cap", "all_gather/zigzag@ring=8", "h100:8"): "no option for a soft cap",
+    },
+    "megatron": {
+        ("sinks", "ring/zigzag@ring=8", "h100:8"): "no sinks (--softmax-type learnable) with --cp-comm-type p2p",
+        ("soft_cap", "ring/zigzag@ring=8", "h100:8"): "no option for a soft cap",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "why"), [(name, *each) for name, cases in REFUSED.items() for each in cases.items()]
+)
+def test_sinks_and_a_soft_cap_are_refused_where_a_framework_has_none(name: str, case: tuple, why: str) -> None:
+    field, plan, target = case
+    given = of(name, plan, target, **{field: True if field == "sinks" else 50.0})
+    assert given.text is None and why in given.notes[0]
+
+
+def test_sinks_and_a_soft_cap_are_carried_where_a_framework_has_them() -> None:
+    assert "--softmax-type learnable" in of("megatron", "ulysses/contiguous/cudnn@ulysses=8", "h100:8", sinks=True).text
+    assert "attn_logits_soft_cap=50.0" in of("maxtext", "ring/zigzag/splash@ring=16,tile=1024", soft_cap=50.0).text
+    program = of("python", "ring/zigzag/splash@ring=16,tile=1024", sinks=True, soft_cap=50.0).text
+    assert "soft_cap=50.0, sinks=sinks" in program and "def attend(q, k, v, sinks)" in program
+    ast.parse(program)
+    options = of("yaml", "ring/zigzag/splash@ring=16,tile=1024", model="some/config.json", sinks=True).text
+    assert "model: some/config.json" in options and "heads" not in options

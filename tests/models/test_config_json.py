@@ -2,6 +2,7 @@
 `test_unknown_family.py` has files of families that are not known."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -77,7 +78,8 @@ def test_layers_have_the_masks_of_their_family(tmp_path: Path) -> None:
     ("name", "expected"),
     [
         ("gemma3-27b", {"attention": "softmax", "heads": 32, "kv_heads": 16, "head_dim": 128, "vocabulary": 262208}),
-        ("gpt-oss-120b", {"feed_forward": 4 * 2880, "head_dim": 64}),
+        ("gpt-oss-120b", {"feed_forward": 4 * 2880, "head_dim": 64, "sinks": True, "soft_cap": None}),
+        ("Gemma-2-9B", {"sinks": False, "soft_cap": 50.0}),
         ("deepseek-v3", {"kv_heads": 128, "head_dim": 192, "v_head_dim": 128, "feed_forward": 9 * 2048}),
         ("qwen3-next-80b-a3b", {"attention": "LLLS", "recurrence": "gdn", "linear_heads": (32, 16, 128, 128)}),
         ("kimi-linear-48b-a3b", {"attention": "LLLS" * 6 + "LLS", "head_dim": 192, "v_head_dim": 128}),
@@ -297,10 +299,12 @@ def test_a_command_names_the_parts_that_are_replaced(tmp_path: Path, monkeypatch
     for model in (str(tmp_path), "gpt-oss-120b"):
         found = asked(*words, "--model", model)
         assert found.code == 0 and len(found.err.splitlines()) == 1
-        assert "128 experts of size 2880, 4 per token (a feed-forward of size 11520); attention sinks (" in found.err
+        assert "128 experts of size 2880, 4 per token (a feed-forward of size 11520); rotary angles" in found.err
+        assert "sinks" not in found.err
     assert asked(*words, "--model", "llama3-8b").err == ""
     written(tmp_path, {"model_type": "falcon"})
     refusal = asked(*words, "--model", str(tmp_path))
     assert refusal.code == 2 and len(refusal.err.splitlines()) == 1
     listed = asked("list", "models").out
-    assert all(name in listed for name in profile_names("models")) and "attention sinks (omitted)" in listed
+    assert all(name in listed for name in profile_names("models")) and "128 experts of size 2880" in listed
+    assert re.search(r"gpt-oss-120b +sinks, 36 layers", listed) and "sinks (omitted)" not in listed

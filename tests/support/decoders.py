@@ -31,6 +31,7 @@ DECODERS = {
         MODEL,
         architecture=Architecture(attention_scale=0.5, rotary_base=300.0, activation="gelu_tanh", logit_cap=2.0),
     ),
+    "sinks and capped scores": replace(MODEL, sinks=True, soft_cap=0.5, architecture=Architecture(attention_scale=0.5)),
     "gates of attention": replace(MODEL, architecture=Architecture(attention_gate=True, no_feed_forward=True)),
     "windows in some layers": replace(
         MODEL,
@@ -117,12 +118,17 @@ def attention(y: jax.Array, own: dict[str, jax.Array], model: Model, window: int
     group = model.heads // model.kv_heads
     scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2))
     scores *= model.architecture.attention_scale or model.head_dim**-0.5
+    if model.soft_cap:
+        scores = model.soft_cap * jnp.tanh(scores / model.soft_cap)
     seen = np.tri(y.shape[1], dtype=bool)
     seen &= ~np.tri(y.shape[1], k=-window, dtype=bool) if window else True
     if model.attention == "linear":
         weights = jnp.where(seen, scores * model.head_dim**0.5, 0)
     else:
-        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf))
+        kept = jnp.where(seen, scores, -jnp.inf)
+        if model.sinks:  # the score of one more key without a value
+            kept = jnp.concatenate([kept, jnp.broadcast_to(own["sinks"][:, None, None], (*kept.shape[:3], 1))], -1)
+        weights = jax.nn.softmax(kept)[..., : y.shape[1]]
     out = gated(jnp.einsum("bnts,bsnh->btnh", weights, jnp.repeat(v, group, 2)), y, v, own, model)
     return jnp.einsum("btnh,nhd->btd", out, own["output"]) + own.get("output_bias", 0)
 

@@ -364,6 +364,10 @@ def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, ca
     ("arguments", "said"),
     [
         (["--pass", "step", "--heads", "4"], "cannot run a training step because --heads"),
+        (
+            ["--model", "gpt-oss-120b", "--heads", "4"],
+            "cannot replace heads of the model gpt-oss-120b because it has sinks",
+        ),
         (["--layers", "2"], "Add --pass step"),
         (["--model", "linear-llama-1b-hybrid", "--pass", "forward"], "Add --pass step, or for one layer"),
         (["--pass", "step", "--model", "tnl-1b", "--plan", "lasp@ring=8,softmax=ring"], "Omit softmax=ring"),

@@ -51,7 +51,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "mistral": {"model_type": "mistral", "sliding_window": 9},
     "qwen3": {"model_type": "qwen3", "tie_word_embeddings": True},
-    "gemma2": {"model_type": "gemma2", "attn_logit_softcapping": None, "query_pre_attn_scalar": 5, "sliding_window": 9},
+    "gemma2": {"model_type": "gemma2", "query_pre_attn_scalar": 5, "attn_logit_softcapping": 0.5, "sliding_window": 9},
     "gemma3": {
         **{"model_type": "gemma3_text", "query_pre_attn_scalar": 5, "rope_local_base_freq": 50.0, "sliding_window": 9},
         **{"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},

@@ -58,6 +58,7 @@ class BlockShape(Sparse):
     dtype: str
     recurrence: str = CONSTANT
     groups: int = 1
+    soft_cap: float | None = None
 
     @classmethod
     def of(cls, workload: Workload, kernel: str, kind: str) -> "BlockShape":
@@ -75,6 +76,7 @@ class BlockShape(Sparse):
             dtype=workload.dtype,
             recurrence=workload.recurrence if workload.gated else CONSTANT,
             groups=groups,
+            soft_cap=workload.soft_cap,
         )
 
     @property

@@ -50,7 +50,23 @@ def why_unsupported(job: Job) -> str | None:
         return "Each sequence is on one device, so MaxText needs no context parallelism: attention=flash is enough."
     if strategy(job) is None or plan.axes.keys() - FLAGS.keys():
         return f"MaxText has no {plan.scheme}; it has ring, all_gather, and on TPUs ulysses and usp."
+    if reason := _softmax_unsupported(job):
+        return reason
     return _sizes_unsupported(job) or (_tpu_unsupported(job) if job.kind == "tpu" else _gpu_unsupported(job))
+
+
+def _softmax_unsupported(job: Job) -> str | None:
+    """Why sinks or a soft cap of scores cannot be expressed."""
+    name = strategy(job)
+    if job.work.sinks and job.kind == "gpu":
+        return "MaxText's flash attention on GPUs has no attention sinks."
+    if job.work.sinks and name != "all_gather":
+        return f"MaxText's {name} has no attention sinks."
+    if job.work.sinks:
+        return "MaxText has attention sinks only in the layers of decoder_block=gpt_oss."
+    if job.work.soft_cap and job.kind == "gpu":
+        return "MaxText's attention=cudnn_flash_te has no soft cap of scores."
+    return None
 
 
 def _sizes_unsupported(job: Job) -> str | None:
@@ -125,6 +141,7 @@ def _shape(job: Job) -> dict[str, Json]:
         "base_num_kv_heads": work.kv_heads,
         "head_dim": work.head_dim,
     }
+    found |= {"attn_logits_soft_cap": work.soft_cap} if work.soft_cap else {}
     if work.passes == STEP:
         sizes = ("hidden", "feed_forward", "layers", "vocabulary")
         flags = ("base_emb_dim", "base_mlp_dim", "base_num_decoder_layers", "vocab_size")

@@ -13,6 +13,7 @@ from stripectl.util.json import Json
 VERSION = "0.19.2"
 AXES = {"data", "fsdp", "ring", "ulysses", "tensor"}
 WINDOWED = ("all_gather", "a2a")
+WITH_SINKS = ("a2a", "none")
 BACKENDS = {"fa3": "flash"}  # `--attention-backend` for kernels that are table only here
 
 
@@ -42,6 +43,10 @@ def why_unsupported(job: Job) -> str | None:
         return "Each sequence is on one device: --context-parallel-size 1, Megatron's default, is enough."
     if kind is None or plan.axes.keys() - AXES:
         return f"Megatron has no {plan.scheme}; it has ring, all_gather, ulysses, usp and megatron_sp."
+    if work.soft_cap:
+        return "Megatron has no option for a soft cap of scores."
+    if work.sinks and kind not in WITH_SINKS:
+        return f"Megatron has no sinks (--softmax-type learnable) with --cp-comm-type {kind}; it has them with a2a."
     return None if kind == "none" else _sizes_unsupported(job, kind)
 
 
@@ -88,6 +93,7 @@ def write(job: Job, m: Measurement) -> Snippet:
         "num-attention-heads": work.heads,
         "kv-channels": work.head_dim,
     }
+    found |= {"softmax-type": "learnable"} if work.sinks else {}
     if work.kv_heads != work.heads:
         found |= {"group-query-attention": "", "num-query-groups": work.kv_heads}
     if work.passes == STEP:

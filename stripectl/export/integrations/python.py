@@ -71,6 +71,7 @@ def attention_program(work: Workload, plan: Plan) -> str:
     given = ", documents=documents" if starts else ""
     if work.attention == "linear":
         given = f', decay="{work.decay}", features="{work.features}"'
+    given += f", soft_cap={work.soft_cap}" * bool(work.soft_cap) + ", sinks=sinks" * work.sinks
     shapes = work.gated.gate_shapes(work.head_dim) if work.gated else {}
     if shapes:
         named = ", ".join(f'"{name}": {name}' for name in shapes)
@@ -81,11 +82,11 @@ def attention_program(work: Workload, plan: Plan) -> str:
         "jit": "jax.jit",
         "plan_of_layer": "plan",
         "mask": quoted(work.mask),
-        "arguments": "".join(f", {name}" for name in shapes),
+        "arguments": "".join(f", {name}" for name in (*shapes, *["sinks"] * work.sinks)),
     }
     by_layer["values"] = by_layer["arguments"]
     if work.layer_masks:
-        by_layer |= masks_of_calls(work, plan)
+        by_layer |= masks_of_calls(work, plan, by_layer["arguments"])
     return SNIPPET.format(
         **by_layer,
         seq_len=work.seq_len,
@@ -104,15 +105,16 @@ def attention_program(work: Workload, plan: Plan) -> str:
         gates="".join(
             GATE.format(name=name, value=GATE_VALUES[name], shape=(work.batch, work.seq_len, work.heads, *shape))
             for name, shape in shapes.items()
-        ),
+        )
+        + f'sinks = jnp.zeros({work.heads}, "float32")\n' * work.sinks,
         head_dim=work.head_dim,
         value_dim=work.value_dim,
         dtype=work.dtype,
     )
 
 
-def masks_of_calls(work: Workload, plan: Plan) -> dict[str, str]:
-    """The parts of a program whose calls have the mask of their layer."""
+def masks_of_calls(work: Workload, plan: Plan, others: str) -> dict[str, str]:
+    """The parts of a program whose calls have the mask of their layer after the other arguments."""
     own = {group.workload.mask: group.plan for group in layer_groups(work, plan)}
     entries = ", ".join(f"{quoted(mask)}: {quoted(str(each))}" for mask, each in own.items())
     first = quoted(next(iter(own)))
@@ -122,8 +124,8 @@ def masks_of_calls(work: Workload, plan: Plan) -> dict[str, str]:
         "jit": 'jax.jit(static_argnames="mask")',
         "plan_of_layer": "plans[mask]",
         "mask": "mask",
-        "arguments": ", mask",
-        "values": f", {first}",
+        "arguments": f"{others}, mask",
+        "values": f"{others}, {first}",
     }
 
 

@@ -22,6 +22,10 @@ def why_unsupported(job: Job) -> str | None:
         return "torchtitan has value heads of another size only in its DeepSeek-V3 and Kimi models."
     if work.has_windows:
         return "torchtitan has no option for a window; only its gpt_oss models have windows."
+    if work.sinks:
+        return "torchtitan has no option for sinks; only its gpt_oss models have sinks."
+    if work.soft_cap:
+        return "torchtitan has no option for a soft cap of scores."
     if plan.sequence_devices == 1:
         return "Each sequence is on one device: --parallelism.context_parallel_degree=1, its default, is enough."
     if plan.scheme != "all_gather" or plan.axes.keys() - AXES:

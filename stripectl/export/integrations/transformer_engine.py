@@ -91,6 +91,10 @@ def why_unsupported(job: Job) -> str | None:
     if plan.scheme not in STRATEGIES or plan.axes.keys() - AXES:
         torch = f' For PyTorch it has: DotProductAttention(cp_comm_type="{PYTORCH.get(plan.scheme)}").'
         return f"Transformer Engine for JAX has no {plan.scheme}.{torch * (plan.scheme in PYTORCH)}"
+    if work.sinks:
+        return "Transformer Engine for JAX has sinks only on one device: its ring and all_gather take VANILLA_SOFTMAX."
+    if work.soft_cap:
+        return "Transformer Engine's fused_attn has no soft cap of scores."
     if plan.layout != "striped" and (work.documents or work.has_windows):
         return "Transformer Engine for JAX shards packed sequences and windows only in stripes."
     chunk = {"zigzag": 2, "striped": stripe(job), "contiguous": 1}[plan.layout]

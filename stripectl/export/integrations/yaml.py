@@ -21,7 +21,9 @@ def plan_options(m: Measurement) -> dict[str, Json]:
     """Options of `stripectl bench`, by name, that compute the same measurement again."""
     work = m.workload
     shape: dict[str, Json] = {"model": work.model}
-    if work.model not in profile_names("models") and work.passes != STEP and not work.layer_masks:
+    # Options name no sinks, no soft cap and no masks of layers.
+    with_model = work.passes == STEP or work.sinks or work.soft_cap or work.layer_masks
+    if work.model not in profile_names("models") and not with_model:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
         shape |= {"v-head-dim": work.v_head_dim} if work.v_head_dim else {}
         shape |= {"key-heads": work.key_heads} if work.key_heads else {}

@@ -3,7 +3,6 @@
 import functools
 from typing import Any
 
-from stripectl.core.replacement import OMITTED, Replacement
 from stripectl.models.decoder_config import decoder, every, layer_masks, usual_sizes
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
@@ -12,10 +11,8 @@ GEMMA |= {"query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh"
 
 
 def read(keys: ConfigKeys, period: int, **own: Any) -> ModelConfig:
-    capped = keys.is_set("attn_logit_softcapping")
-    caps = [Replacement("soft caps of scores", OMITTED, distorts=("time",))] * capped
     masks = layer_masks(keys, every(keys, period, "sliding_attention"))
-    return decoder(keys, masks=masks, norms="both", scaled_embedding=True, replaced=caps, **own)
+    return decoder(keys, masks=masks, norms="both", scaled_embedding=True, **own)
 
 
 family = Family(

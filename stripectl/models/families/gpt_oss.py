@@ -1,6 +1,5 @@
 """GPT-OSS (OpenAI 2025, arXiv:2508.10925): windows in every other layer, attention sinks, experts."""
 
-from stripectl.core.replacement import OMITTED, Replacement
 from stripectl.models.decoder_config import decoder, every, layer_masks, usual_sizes
 from stripectl.models.experts import experts_in_every_layer
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
@@ -14,7 +13,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
         keys,
         masks=layer_masks(keys, every(keys, 2, "sliding_attention")),
         feed_forward=experts.active,
-        replaced=[*experts.replaced(d), Replacement("attention sinks", OMITTED)],
+        replaced=experts.replaced(d),
+        sinks=True,
         vectors=layers * (sinks + biases),
     )
 
