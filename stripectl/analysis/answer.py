@@ -144,8 +144,8 @@ def differences_in_words(plans: Sequence[Plan], rivals: Sequence[Plan]) -> Itera
         backward = {plan.backward for plan in plans if plan.backward and plan.backward != plan.tile}
         also = f" ({tile_words(backward.pop())} in the backward pass)" if len(backward) == 1 else ""
         yield f"with tiles of {tiles}{also}"
-    elsewhere = any(plan.sliding and plan.sliding.scheme != plan.scheme for plan in plans)
-    if (elsewhere or differ(lambda plan: words_of_layers_apart([plan]))) and (apart := words_of_layers_apart(plans)):
+    windows = any(plan.sliding for plan in plans)
+    if (windows or differ(lambda plan: words_of_layers_apart([plan]))) and (apart := words_of_layers_apart(plans)):
         yield f"and {apart}"
     if len({plan.mesh for plan in (*rivals, *plans) if plan.scheme == plans[0].scheme}) > 1:
         yield f"on a mesh of {or_list(map(mesh_words, plans))}"
@@ -172,11 +172,11 @@ def tile_words(tile: Tile) -> str:
 
 
 def words_of_layers_apart(plans: Sequence[Plan]) -> str:
-    """Schemes and layouts of the layers that plans name apart; empty where they name none."""
+    """Schemes and layouts of the layers that plans name apart: softmax layers, and layers with shorter windows where
+    their scheme is another; empty where there are none."""
     softmax = [plan.for_attention("softmax") for plan in plans if plan.softmax]
-    windows = [
-        (plan.for_attention("softmax") if plan.softmax else plan).for_windows() for plan in plans if plan.sliding
-    ]
+    others = [plan.for_attention("softmax") if plan.softmax else plan for plan in plans]
+    windows = [each.for_windows() for each in others if each.sliding and each.sliding.scheme != each.scheme]
     apart = {"softmax": softmax, "sliding": windows}
     return " and ".join(f"{schemes_phrase(own)} in {LAYERS_APART[part]}" for part, own in apart.items() if own)
 

@@ -84,6 +84,12 @@ def test_a_window_that_differs_by_layer_is_in_the_run_and_its_texts() -> None:
     assert m.cost_source and m.cost_source.sliding and m.cost_source.softmax is None
 
 
+def test_the_answer_names_the_schemes_of_both_kinds_where_they_differ() -> None:
+    for sliding, words in (("halo", " and zigzag halo attention in layers with shorter windows"), ("ring", "")):
+        run = bench(f"ring/zigzag/xla@ring=16,tile=1024,sliding={sliding}/xla/512", None, "forward")
+        assert run.recommendation and f"with tiles of 1024 x 1024{words}" in run.recommendation.answer
+
+
 def test_measured_layers_run_apart_and_their_samples_are_joined() -> None:
     sizes = {"heads": 4, "kv_heads": 4, "head_dim": 16}
     masks = (MaskRun("causal", 1), MaskRun("sliding:64", 3))
