@@ -40,12 +40,17 @@ def test_the_reference_has_the_derivatives_of_its_values() -> None:
     gradients = found(*arrays)[1:]
     for at, gradient in enumerate(gradients):
         way = rng.standard_normal(arrays[at].shape)
-        ends = [found(*arrays[:at], arrays[at] + step * way, *arrays[at + 1 :])[0] for step in (1e-6, -1e-6)]
+        ends = list[np.ndarray]()
+        for step in (1e-6, -1e-6):
+            moved = [array + step * way if i == at else array for i, array in enumerate(arrays)]
+            ends.append(found(*moved)[0])
         assert ((ends[0] - ends[1]) * dout).sum() / 2e-6 == pytest.approx((gradient * way).sum(), rel=1e-6)
-    k, v = (np.concatenate([x, np.zeros_like(x[:, :, :1])], 2) for x in arrays[1:3])
+    q, *natural = arrays[:3]
+    k, v = (np.concatenate([x, np.zeros_like(x[:, :, :1])], 2) for x in natural)
     whole = replace(WORK, mask="full").window
-    as_key = dense(arrays[0], k, v, dout, whole, None, None, 0.7)[0]  # a key of zeros has the score 0
-    assert np.allclose(as_key, dense(*arrays[:3], dout, whole, None, np.zeros((1, 2, 1)), 0.7)[0])
+    as_key = dense(q, k, v, dout, whole, None, None, 0.7)[0]  # a key of zeros has the score 0
+    as_sink = dense(q, natural[0], natural[1], dout, whole, None, np.zeros((1, 2, 1)), 0.7)[0]
+    assert np.allclose(as_key, as_sink)
 
 
 def plans() -> list[tuple[Plan, Workload]]:
@@ -85,9 +90,7 @@ def test_each_alone_and_with_documents_and_other_heads(change: dict) -> None:
 
 def test_a_sink_that_is_larger_than_all_scores_takes_the_whole_output() -> None:
     """exp of a sink of 200 is no float32."""
-    out, lse = join_sinks(
-        np.ones((1, 2, 3, 4), np.float32), np.zeros((1, 2, 3), np.float32), np.array([[[200.0], [-200.0]]], np.float32)
-    )
+    out, lse = join_sinks(jnp.ones((1, 2, 3, 4)), jnp.zeros((1, 2, 3)), jnp.array([[[200.0], [-200.0]]], jnp.float32))
     assert np.asarray(out)[0, :, 0, 0].tolist() == [0, 1] and np.asarray(lse)[0, :, 0].tolist() == [200, 0]
 
 
@@ -114,9 +117,10 @@ def test_kernels_that_cannot_refuse_a_soft_cap(kernel: str, kind: str, other: st
 
 
 def test_linear_attention_has_neither() -> None:
-    for field, value in (("sinks", True), ("soft_cap", 30.0)):
+    linear = Workload(seq_len=64, heads=2, kv_heads=2, head_dim=8, attention="linear")
+    for change in ({"sinks": True}, {"soft_cap": 30.0}):
         with pytest.raises(BadInput, match="linear attention has no softmax"):
-            Workload(seq_len=64, heads=2, kv_heads=2, head_dim=8, attention="linear", **{field: value})
+            replace(linear, **change)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +158,8 @@ def test_the_library_takes_sinks_cap_and_scale(plan: str, inside: bool) -> None:
     *found, dsinks = out, *backward(jnp.asarray(dout[:, order]))
     factor = scale * 16**0.5
     natural = [np.asarray(q * factor, np.float64), k, v, dout]
-    expected = dense(*(np.swapaxes(x, 1, 2) for x in natural), WORK.window, None, sinks[None, :, None], 0.7)
+    q64, k64, v64, dout64 = (np.swapaxes(x, 1, 2) for x in natural)
+    expected = dense(q64, k64, v64, dout64, WORK.window, None, sinks[None, :, None], 0.7)
     for value, reference, times in zip(found, expected, (1, factor, 1, 1), strict=False):
         natural_order = np.swapaxes(np.asarray(value)[:, np.argsort(order)], 1, 2)
         assert max_relative_error(natural_order, times * reference) < FLOAT32

@@ -91,9 +91,8 @@ def test_the_answer_names_the_schemes_of_both_kinds_where_they_differ() -> None:
 
 
 def test_measured_layers_run_apart_and_their_samples_are_joined() -> None:
-    sizes = {"heads": 4, "kv_heads": 4, "head_dim": 16}
     masks = (MaskRun("causal", 1), MaskRun("sliding:64", 3))
-    work = Workload(seq_len=4096, **sizes, layer_masks=masks)
+    work = Workload(seq_len=4096, heads=4, kv_heads=4, head_dim=16, layer_masks=masks)
     plan = Plan("ring", "zigzag", "xla", (("ring", 2),))
     case = Case(workload=work, plan=plan, target=read_target("cpu:2"), method="measured")
     full, windows = with_layers_apart(case)
