@@ -7,8 +7,10 @@ import pytest
 import stripectl
 from stripectl.analysis.link_load import traffic
 from stripectl.core.layer_kinds import MaskRun
-from stripectl.core.plan import Plan
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
+from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.target import read_target
 from stripectl.models.model_files import load_model
 from stripectl.results.case import Case
@@ -73,6 +75,19 @@ def test_a_step_takes_the_time_of_its_layers() -> None:
     mean_s = (10 * (causal.median_s or 0) + 52 * (windows.median_s or 0)) / 62
     assert mixed.median_s == pytest.approx(mean_s, rel=1e-6)
     assert mixed.workload.flops == pytest.approx((10 * causal.workload.flops + 52 * windows.workload.flops) / 62)
+
+
+def test_layers_with_windows_have_a_scheme_that_shards_hidden_states_alike() -> None:
+    """halo divides rows alone, and megatron_sp gives every device of `tensor` its heads of all rows."""
+    step = Workload(seq_len=2**16, passes="step", model=MODEL, **load_model(MODEL).step_sizes)
+    hardware = read_target("v5p:2x2x4").machine
+    assert hardware
+    for plan, scheme in (("ring/zigzag@ring=16", "halo"), ("megatron_sp@tensor=16", "megatron_sp")):
+        named = with_defaults(parse_plan(plan), step, hardware, 16)
+        assert named.sliding and named.sliding.scheme == scheme
+        assert why_unsupported(named, step, hardware.kind, 16) is None
+    reason = why_unsupported(parse_plan("megatron_sp/contiguous@tensor=16,sliding=halo"), step, hardware.kind, 16)
+    assert reason and "shard hidden states differently" in str(reason) and "Try sliding=megatron_sp." in str(reason)
 
 
 def test_a_window_that_differs_by_layer_is_in_the_run_and_its_texts() -> None:
