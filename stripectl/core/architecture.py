@@ -15,7 +15,8 @@ NORMS = ("before", "after", "both")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # gelu_tanh: with the approximation by tanh of Hendrycks and Gimpel 2016
 LINEAR_GATES = ("none", "silu", "sigmoid", "mamba2")
 ROTARY_BASE = 10000.0  # Su et al. 2021
-POSITIVE = ("attention_scale", "rotary_base", "window_rotary_base", "logit_cap")
+NORM_EPSILON = 1e-5  # of LLaMA 2 and 3
+POSITIVE = ("norm_epsilon", "attention_scale", "rotary_base", "window_rotary_base", "logit_cap")
 MAX_ROTARY = 2**16
 
 
@@ -56,6 +57,8 @@ class Architecture:
     `norms`: a layer has norms of hidden states `before` attention and feed-forward, `after` each of them (OLMo 2), or
     `both` (Gemma). The scale of a norm is stored as such: where a checkpoint has an offset w of a scale 1 + w, as
     Gemma's has, its initial value is 1 + w, and a step is the same because scales do not decay.
+    `norm_epsilon`: the number that a norm adds to the mean of squares. `centered_norms` of hidden states subtract the
+    mean first (layer norms: Ba et al. 2016); norms have `norm_biases` in StarCoder2, and no `norm_scales` in OLMo 1.
     `scaled_embedding`: the embedding is multiplied by the square root of the hidden size (Gemma).
     `tied`: one matrix embeds tokens and makes logits.
     `qkv_bias`, `output_bias`: the projections to queries, keys and values (Qwen 2), and the projection of the output
@@ -77,6 +80,10 @@ class Architecture:
 
     query_key_norm: str = QUERY_KEY_NORMS[0]
     norms: str = NORMS[0]
+    norm_epsilon: float = NORM_EPSILON
+    centered_norms: bool = False
+    norm_scales: bool = True
+    norm_biases: bool = False
     scaled_embedding: bool = False
     tied: bool = False
     qkv_bias: bool = False

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from stripectl.core.architecture import NORM_EPSILON
 from stripectl.core.comm import Array
 from stripectl.core.recurrence import Recurrence
 
@@ -47,12 +48,22 @@ class Ops(Protocol):
 
     def scale(self, x: Array, factor: float) -> Array: ...
 
-    def norm(self, x: Array, scale: Array | None = None, factor: float = 1.0) -> Array:
-        """x divided by its root mean square along the last dimension, in float32, times a scale and a factor (Zhang and
-        Sennrich 2019)."""
+    def norm(
+        self,
+        x: Array,
+        scale: Array | None = None,
+        factor: float = 1.0,
+        *,
+        bias: Array | None = None,
+        centered: bool = False,
+        epsilon: float = NORM_EPSILON,
+    ) -> Array:
+        """x, less its mean where it is `centered`, divided by its root mean square along the last dimension, in
+        float32, times a scale and a factor, plus a bias (Zhang and Sennrich 2019; Ba et al. 2016). `epsilon` is added
+        to the mean of squares."""
         ...
 
-    def norm_over_heads(self, x: Array, scale: Array) -> Array:
+    def norm_over_heads(self, x: Array, scale: Array, epsilon: float = NORM_EPSILON) -> Array:
         """x (b, n, t, h) divided by the root mean square of a token's elements in all heads, of all devices of
         `tensor`, in float32, times a scale (n x h)."""
         ...

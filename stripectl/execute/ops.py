@@ -14,6 +14,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from stripectl.core import scopes
+from stripectl.core.architecture import NORM_EPSILON
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.ops import Weights
 from stripectl.core.plan import Plan
@@ -25,7 +26,6 @@ from stripectl.execute.derivatives import with_backward
 from stripectl.execute.rotation import Rotation, rotated
 
 (TENSOR,) = HEAD_AXES
-EPSILON = 1e-5
 GLA_TEMPERATURE = 16  # Yang et al. 2023, section 4.4
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
@@ -79,21 +79,32 @@ class JaxOps:
     def scale(self, x: jax.Array, factor: float) -> jax.Array:
         return x * factor
 
-    def norm(self, x: jax.Array, scale: jax.Array | None = None, factor: float = 1.0) -> jax.Array:
+    def norm(
+        self,
+        x: jax.Array,
+        scale: jax.Array | None = None,
+        factor: float = 1.0,
+        *,
+        bias: jax.Array | None = None,
+        centered: bool = False,
+        epsilon: float = NORM_EPSILON,
+    ) -> jax.Array:
         with jax.named_scope(scopes.NORM):
             wide = x.astype(jnp.float32)
-            unit = wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
+            wide = wide - jnp.mean(wide, -1, keepdims=True) if centered else wide
+            unit = wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + epsilon)
             unit = unit if factor == 1.0 else unit * factor
-            return (unit if scale is None else unit * scale).astype(x.dtype)
+            unit = unit if scale is None else unit * scale
+            return (unit if bias is None else unit + bias).astype(x.dtype)
 
-    def norm_over_heads(self, x: jax.Array, scale: jax.Array) -> jax.Array:
+    def norm_over_heads(self, x: jax.Array, scale: jax.Array, epsilon: float = NORM_EPSILON) -> jax.Array:
         with jax.named_scope(scopes.NORM):
             wide = x.astype(jnp.float32)
             total = jnp.sum(wide**2, (HEADS, HEAD_DIM), keepdims=True)
             if self.devices > 1:  # each device uses the sum for other heads, so its gradient is a sum too
                 total = sum_gradients(sum_results(total))
             _, heads, _, size = x.shape
-            unit = wide * lax.rsqrt(total / (self.devices * heads * size) + EPSILON)
+            unit = wide * lax.rsqrt(total / (self.devices * heads * size) + epsilon)
             return (unit * scale.reshape(heads, 1, size)).astype(x.dtype)
 
     def rotate(self, x: jax.Array, turn: Rotation, factor: float = 1.0) -> jax.Array:

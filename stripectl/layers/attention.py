@@ -18,10 +18,11 @@ from stripectl.core.comm import Array, Shifts
 from stripectl.core.kept import Kept
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
-from stripectl.core.parameters import INITIAL, Parameter, bias_of, scale_of
+from stripectl.core.parameters import INITIAL, Parameter, bias_of
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE
 from stripectl.core.scopes import ATTENTION, PROJECTIONS
+from stripectl.layers.norm import norm_parameters, normed
 from stripectl.layers.short_convolution import short_convolution
 
 GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and 0.1 (Mamba-2)
@@ -58,8 +59,8 @@ def projection_parameters(sizes: Model) -> dict[str, Parameter]:
     """The norms before and after a layer's attention, and its projections."""
     d, keys = sizes.hidden, sizes.query_heads if sizes.gated else sizes.kv_heads
     return {
-        **({"attention_norm": scale_of(d)} if sizes.architecture.norms_before else {}),
-        **({"attention_end_norm": scale_of(d)} if sizes.architecture.norms_after else {}),
+        **(norm_parameters("attention_norm", sizes) if sizes.architecture.norms_before else {}),
+        **(norm_parameters("attention_end_norm", sizes) if sizes.architecture.norms_after else {}),
         **projection_biases(sizes),
         "query": Parameter((d, sizes.query_heads, sizes.head_dim), ("hidden", "tensor", None)),
         "key": Parameter((d, keys, sizes.head_dim), ("hidden", "tensor", None)),
@@ -149,9 +150,9 @@ def output_gate_parameters(sizes: Model) -> dict[str, Parameter]:
 def gated_output(out: Array, y: Array, values: Array, weights: Weights, sizes: Model, ops: Ops) -> Array:
     """The output of attention (b, n, t, h) with its norm and gate; y is the layer's input after its norm."""
     kind = sizes.architecture.linear_gate if sizes.attention == "linear" else "sigmoid"
-    parameters = output_gate_parameters(sizes)
+    parameters, epsilon = output_gate_parameters(sizes), sizes.architecture.norm_epsilon
     if not parameters:
-        return ops.norm(out) if sizes.attention == "linear" else out
+        return ops.norm(out, epsilon=epsilon) if sizes.attention == "linear" else out
     if "output_gate" in parameters:
         gate = ops.einsum("btd,dnh->bnth", y, weights["output_gate"])
     else:
@@ -159,8 +160,8 @@ def gated_output(out: Array, y: Array, values: Array, weights: Weights, sizes: M
         gate = ops.einsum("btk,knh->bnth", narrow, weights["output_gate_up"])
     if kind == "mamba2":
         whole = ops.add_scaled(out, values, weights["skip"])
-        return ops.norm_over_heads(ops.activate("silu", gate, whole), weights["output_norm"])
-    out = ops.norm(out, weights["output_norm"]) if "output_norm" in parameters else out
+        return ops.norm_over_heads(ops.activate("silu", gate, whole), weights["output_norm"], epsilon)
+    out = ops.norm(out, weights["output_norm"], epsilon=epsilon) if "output_norm" in parameters else out
     return ops.activate(kind, gate, out)
 
 
@@ -169,7 +170,7 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
     sizes = layer.sizes
     with ops.section(PROJECTIONS):
         x = ops.keep(x, Kept.INPUTS)
-        own = ops.norm(x, weights["attention_norm"]) if sizes.architecture.norms_before else x
+        own = normed(x, "attention_norm", weights, sizes, ops) if sizes.architecture.norms_before else x
         y = ops.to_tensor_parallel(own)
         q, k, v = (ops.einsum("btd,dnh->bnth", y, weights[name]) for name in ("query", "key", "value"))
         biases = projection_biases(sizes)
@@ -182,7 +183,8 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             q, k, v = short_convolution((q, k, v), convolutions, layer.plan, ops, comm)
         if query_key_norm_parameters(sizes):
             norm = ops.norm if sizes.architecture.query_key_norm == "head" else ops.norm_over_heads
-            q, k = norm(q, weights["query_norm"]), norm(k, weights["key_norm"])
+            epsilon = sizes.architecture.norm_epsilon
+            q, k = (norm(each, weights[f"{name}_norm"], epsilon=epsilon) for each, name in ((q, "query"), (k, "key")))
         if sizes.gated is None:
             q, k = ops.rotate(q, layer.turn, query_factor(sizes)), ops.rotate(k, layer.turn)
         elif sizes.gated.delta:
@@ -197,7 +199,9 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
         out = ops.from_tensor_parallel(ops.einsum("bnth,nhd->btd", out, weights["output"]))
         out = ops.add_bias(out, weights["output_bias"]) if "output_bias" in biases else out
         out = ops.keep(out, Kept.PROJECTION)
-        return ops.add(x, ops.norm(out, weights["attention_end_norm"]) if sizes.architecture.norms_after else out)
+        return ops.add(
+            x, normed(out, "attention_end_norm", weights, sizes, ops) if sizes.architecture.norms_after else out
+        )
 
 
 def query_factor(sizes: Model) -> float:

@@ -5,9 +5,10 @@ from stripectl.core.comm import Array
 from stripectl.core.kept import Kept
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
-from stripectl.core.parameters import Parameter, bias_of, scale_of
+from stripectl.core.parameters import Parameter, bias_of
 from stripectl.core.scopes import FEED_FORWARD
 from stripectl.layers.attention import last_deviation
+from stripectl.layers.norm import norm_parameters, normed
 
 
 def feed_forward_parameters(sizes: Model) -> dict[str, Parameter]:
@@ -15,7 +16,7 @@ def feed_forward_parameters(sizes: Model) -> dict[str, Parameter]:
     d, f, architecture = sizes.hidden, sizes.feed_forward, sizes.architecture
     wide = ("gate", "up") if architecture.gated else ("up",)
     return {
-        **({"feed_forward_norm": scale_of(d)} if architecture.norms_before else {}),
+        **(norm_parameters("feed_forward_norm", sizes) if architecture.norms_before else {}),
         **({f"{name}_bias": bias_of(f, "tensor") for name in wide} if architecture.feed_forward_bias else {}),
         **{name: Parameter((d, f), ("hidden", "tensor")) for name in wide},
         "down": Parameter((f, d), ("tensor", "hidden"), last_deviation(sizes)),
@@ -25,7 +26,7 @@ def feed_forward_parameters(sizes: Model) -> dict[str, Parameter]:
 def end_parameters(sizes: Model) -> dict[str, Parameter]:
     """The bias and the norm of a feed-forward's result."""
     found = {"down_bias": bias_of(sizes.hidden, "hidden")} if sizes.architecture.feed_forward_bias else {}
-    return found | ({"feed_forward_end_norm": scale_of(sizes.hidden)} if sizes.architecture.norms_after else {})
+    return found | (norm_parameters("feed_forward_end_norm", sizes) if sizes.architecture.norms_after else {})
 
 
 def feed_forward(x: Array, weights: Weights, end: Weights, sizes: Model, ops: Ops) -> Array:
@@ -36,7 +37,7 @@ def feed_forward(x: Array, weights: Weights, end: Weights, sizes: Model, ops: Op
     names = ("gate", "up") if architecture.gated else ("up",)
 
     def of_rows(x: Array, weights: Weights) -> Array:
-        own = ops.norm(x, weights["feed_forward_norm"]) if architecture.norms_before else x
+        own = normed(x, "feed_forward_norm", weights, sizes, ops) if architecture.norms_before else x
         y = ops.to_tensor_parallel(own)
         wide = [ops.einsum("btd,df->btf", y, weights[name]) for name in names]
         if architecture.feed_forward_bias:
@@ -48,4 +49,4 @@ def feed_forward(x: Array, weights: Weights, end: Weights, sizes: Model, ops: Op
         out = ops.blockwise(of_rows, weights, x)
         out = ops.add_bias(out, end["down_bias"]) if architecture.feed_forward_bias else out
         out = ops.keep(out, Kept.FEED_FORWARD)
-        return ops.add(x, ops.norm(out, end["feed_forward_end_norm"]) if architecture.norms_after else out)
+        return ops.add(x, normed(out, "feed_forward_end_norm", end, sizes, ops) if architecture.norms_after else out)

@@ -3,14 +3,15 @@
 from stripectl.core.comm import Array
 from stripectl.core.model import Model
 from stripectl.core.ops import Ops, Weights
-from stripectl.core.parameters import Parameter, scale_of
+from stripectl.core.parameters import Parameter
 from stripectl.core.scopes import HEAD
 from stripectl.layers.embedding import embedding_parameters
+from stripectl.layers.norm import norm_parameters, normed
 
 
 def head_parameters(sizes: Model) -> dict[str, Parameter]:
     """The parameters that only the head has, by name."""
-    found = {"norm": scale_of(sizes.hidden)}
+    found = norm_parameters("norm", sizes)
     if not sizes.architecture.tied:
         found["head"] = Parameter((sizes.hidden, sizes.vocabulary), ("hidden", "tensor"))
     return found
@@ -25,7 +26,7 @@ def loss(x: Array, targets: Array, weights: Weights, sizes: Model, ops: Ops) -> 
     """float32: the sum of the cross-entropy of targets (b, t); only the logits of a chunk of rows are in memory."""
 
     def of_rows(x: Array, targets: Array, weights: Weights) -> Array:
-        y = ops.to_tensor_parallel(ops.norm(x, weights["norm"]))
+        y = ops.to_tensor_parallel(normed(x, "norm", weights, sizes, ops))
         if sizes.architecture.tied:
             logits = ops.einsum("btd,vd->btv", y, weights["embedding"], "float32")
         else:

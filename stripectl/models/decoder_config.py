@@ -1,4 +1,4 @@
-"""How a decoder's config.json is read: attention, a gated feed-forward and sliding windows.
+"""How a decoder's config.json is read: attention, a feed-forward and sliding windows.
 
 All families except Mamba-2 are such decoders, some with `experts` or `latent_attention`. A family's file names the
 differences, and the defaults of keys that a file may omit. The defaults come from the configuration classes in the
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.core.architecture import LINEAR_GATES, NORMS, QUERY_KEY_NORMS, ROTARY_BASE
+from stripectl.core.architecture import NORM_EPSILON, ROTARY_BASE, Architecture
 from stripectl.core.layer_kinds import mask_pattern
 from stripectl.core.layout import plain_mask
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
@@ -45,10 +45,6 @@ def decoder(
     masks: Sequence[str] | None = None,
     qkv_bias: bool | None = None,
     out_bias: bool | None = None,
-    norms: str = NORMS[0],
-    scales: bool = True,
-    scaled_embedding: bool = False,
-    query_key_norm: str = QUERY_KEY_NORMS[0],
     feed_forward: int | None = None,
     sizes: Mapping[str, Any] | None = None,
     replaced: Sequence[Replacement] = (),
@@ -56,19 +52,29 @@ def decoder(
     recurrence: str = CONSTANT,
     linear_heads: LinearHeads | None = None,
     d_conv: int | None = None,
-    attention_gate: bool = False,
-    linear_gate: str = LINEAR_GATES[0],
     sinks: bool = False,
+    **parts: Any,
 ) -> ModelConfig:
-    """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
-    `attention_bias` says), the norms of a layer and whether they have scales, a scaled embedding, the norms of queries
-    and keys (as in Architecture), sinks, and the sizes, replaced parts and vectors of the family."""
+    """A decoder with attention and a feed-forward. The arguments give the masks of its layers, the biases of its
+    projections (None: as `attention_bias` says), the sizes, replaced parts and vectors of the family, its linear layers
+    and sinks, and other `parts`, as in Architecture."""
     layers = keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
-    vectors += norms_and_biases(keys, own, norms, scales, query_key_norm, qkv_bias, out_bias)
     masks = masks or ["causal"] * layers
     activation, others = activation_of(keys)
     attention = attention_of(masks, recurrence, linear_heads)
+    architecture = {
+        "norm_epsilon": keys.number("rms_norm_eps") or NORM_EPSILON,
+        "tied": keys.flag("tie_word_embeddings"),
+        "qkv_bias": keys.flag("attention_bias") if qkv_bias is None else qkv_bias,
+        "output_bias": keys.flag("attention_bias") if out_bias is None else out_bias,
+        "feed_forward_bias": keys.flag("mlp_bias"),
+        "activation": activation,
+        "logit_cap": keys.number("final_logit_softcapping") or None,
+        **attention_scale(keys, own["head_dim"]),
+        **rotary_fields(keys, own["head_dim"]),
+        **parts,
+    }
     return ModelConfig(
         sizes={
             "hidden": keys.size("hidden_size"),
@@ -76,55 +82,28 @@ def decoder(
             "vocabulary": keys.size("vocab_size"),
             **own,
             **attention,
-            "query_key_norm": query_key_norm,
-            "norms": norms,
-            "attention_gate": attention_gate,
-            "linear_gate": linear_gate,
-            "scaled_embedding": scaled_embedding,
-            "tied": keys.flag("tie_word_embeddings"),
-            "qkv_bias": keys.flag("attention_bias") if qkv_bias is None else qkv_bias,
-            "output_bias": keys.flag("attention_bias") if out_bias is None else out_bias,
-            "feed_forward_bias": keys.flag("mlp_bias"),
-            "activation": activation,
+            **architecture,
             "sinks": sinks,
             "soft_cap": keys.number("attn_logit_softcapping") if keys.is_set("attn_logit_softcapping") else None,
-            "logit_cap": keys.number("final_logit_softcapping") or None,
-            **attention_scale(keys, own["head_dim"]),
-            **rotary_fields(keys, own["head_dim"]),
             **({"d_conv": d_conv} if attention and d_conv and d_conv > 1 else {}),
             **masks_field(masks),
         },
         masks=masks,
-        replaced=(*replaced, *replaced_norms(scales), *others, *replaced_rotation(keys)),
-        vector_parameters=vectors,
+        replaced=(*replaced, *others, *replaced_rotation(keys)),
+        vector_parameters=vectors + norms_and_biases(keys, own, Architecture.of(architecture)),
     )
 
 
-def norms_and_biases(
-    keys: ConfigKeys,
-    sizes: Mapping[str, int],
-    norms: str,
-    scales: bool,
-    query_key_norm: str,
-    qkv_bias: bool | None,
-    out_bias: bool | None,
-) -> int:
-    """Parameters of the norms of a model and of the biases of its projections; the arguments are as of `decoder`."""
+def norms_and_biases(keys: ConfigKeys, sizes: Mapping[str, int], parts: Architecture) -> int:
+    """Parameters of the norms of a model and of the biases of its projections."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
-    n, k, h = sizes["heads"], sizes["kv_heads"], sizes["head_dim"]
-    biased = keys.flag("attention_bias")
-    of_layer = (
-        d * scales * (4 if norms == "both" else 2) + {"none": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norm]
-    )
-    of_layer += (n + 2 * k) * h * (biased if qkv_bias is None else qkv_bias)
-    of_layer += d * (biased if out_bias is None else out_bias)
-    of_layer += (2 * sizes["feed_forward"] + d) * keys.flag("mlp_bias")
-    return layers * of_layer + d * scales
-
-
-def replaced_norms(scales: bool) -> list[Replacement]:
-    """The norms without scales of a model, which also subtract the mean."""
-    return [] if scales else [Replacement("layer norms without parameters", "root mean square norms with scales")]
+    n, k, h, f = (sizes[name] for name in ("heads", "kv_heads", "head_dim", "feed_forward"))
+    norm = d * (parts.norm_scales + parts.norm_biases)
+    of_layer = norm * 2 * (parts.norms_before + parts.norms_after)
+    of_layer += {"none": 0, "head": 2 * h, "all": (n + k) * h}[parts.query_key_norm]
+    of_layer += (n + 2 * k) * h * parts.qkv_bias + d * parts.output_bias
+    of_layer += (f * (1 + parts.gated) + d) * parts.feed_forward_bias
+    return layers * of_layer + norm
 
 
 def activation_of(keys: ConfigKeys) -> tuple[str, list[Replacement]]:
@@ -261,5 +240,6 @@ def usual_sizes(
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": kv_heads,
+        "rms_norm_eps": 1e-6,
         **others,
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stripectl.core.architecture import NORM_EPSILON
 from stripectl.core.kept import Kept
 from stripectl.core.mesh import HEAD_AXES
 from stripectl.core.ops import Weights
@@ -143,15 +144,25 @@ class SimulatedOps(Recorder):
     def scale(self, x: Value, factor: float) -> Value:
         return self.elementwise(x, needs=False)
 
-    def norm(self, x: Value, scale: Value | None = None, factor: float = 1.0) -> Value:
+    def norm(
+        self,
+        x: Value,
+        scale: Value | None = None,
+        factor: float = 1.0,
+        *,
+        bias: Value | None = None,
+        centered: bool = False,
+        epsilon: float = NORM_EPSILON,
+    ) -> Value:
         unit = self._unit(x)
-        return unit if scale is None else self.elementwise(unit, scale)
+        unit = unit if scale is None else self.elementwise(unit, scale)
+        return unit if bias is None else self.add_bias(unit, bias)
 
     def _unit(self, x: Value, *others: Value) -> Value:
         """x / rms, whose gradients need it and 2 x in float32; for GPUs XLA also keeps x so."""
         return self.elementwise(x, *others, nbytes=self._kept_wide(x, 2 + self.arrays.wide_gathers))
 
-    def norm_over_heads(self, x: Value, scale: Value) -> Value:
+    def norm_over_heads(self, x: Value, scale: Value, epsilon: float = NORM_EPSILON) -> Value:
         batch, _, rows, _ = x.shape
         total = (batch, 1, rows, 1)
 

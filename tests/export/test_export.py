@@ -72,7 +72,7 @@ def test_maxtext_fills_the_devices_and_names_its_data(m: Measurement) -> None:
 
 
 def test_parts_of_a_models_layers_that_a_text_does_not_set_are_named() -> None:
-    for model, parts in (("qwen3-8b", "query_key_norm, rotary_base"), ("7b", "")):
+    for model, parts in (("qwen3-8b", "query_key_norm, norm_epsilon, rotary_base"), ("7b", "")):
         work = Workload(seq_len=2**17, passes=STEP, model=model, **load_model(model).step_sizes)
         usage = usage_of(measurement_of("ring/zigzag/splash@ring=16,tile=512", workload=work, target="v5p:2x2x4"))
         assert usage["maxtext"].text

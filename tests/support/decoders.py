@@ -21,6 +21,12 @@ DECODERS = {
     "norms of heads": replace(MODEL, architecture=Architecture(query_key_norm="head")),
     "norms over heads": replace(MODEL, architecture=Architecture(query_key_norm="all", norms="after")),
     "norms before and after": replace(MODEL, architecture=Architecture(norms="both", scaled_embedding=True)),
+    "layer norms": replace(
+        MODEL, architecture=Architecture(norms="both", centered_norms=True, norm_biases=True, norm_epsilon=0.03)
+    ),
+    "layer norms without parameters": replace(
+        MODEL, architecture=Architecture(query_key_norm="all", centered_norms=True, norm_scales=False, norm_epsilon=0.3)
+    ),
     "biases and gelu": replace(
         MODEL,
         architecture=Architecture(
@@ -48,7 +54,6 @@ LINEAR_DECODERS = {
     for gate in ("silu", "sigmoid", "mamba2")
 }
 
-EPSILON = 1e-5
 ACTIVATIONS = {
     "silu": lambda x: x / (1 + jnp.exp(-x)),
     "gelu": lambda x: x / 2 * (1 + jax.scipy.special.erf(x / 2**0.5)),
@@ -70,7 +75,7 @@ def mean_loss(parameters: Any, rows: np.ndarray, model: Model) -> jax.Array:
     for at in range(model.layers):
         x = layer(x, {name: every[at] for name, every in stack.items()}, model, window_of(at, model))
     head = parameters["embedding"].T if model.architecture.tied else parameters["head"]
-    logits = normed(x, parameters["norm"]) @ head
+    logits = normed(x, "norm", parameters, model) @ head
     if cap := model.architecture.logit_cap:
         logits = cap * jnp.tanh(logits / cap)
     likely = jax.nn.log_softmax(logits)
@@ -90,8 +95,8 @@ def layer(x: jax.Array, own: dict[str, jax.Array], model: Model, window: int | N
     if not model.architecture.no_feed_forward:
         branches["feed_forward"] = feed_forward
     for name, branch in branches.items():
-        result = branch(normed(x, own[f"{name}_norm"]) if before else x, own, model)
-        x = x + (normed(result, own[f"{name}_end_norm"]) if after else result)
+        result = branch(normed(x, f"{name}_norm", own, model) if before else x, own, model)
+        x = x + (normed(result, f"{name}_end_norm", own, model) if after else result)
     return x
 
 
@@ -108,10 +113,10 @@ def attention(y: jax.Array, own: dict[str, jax.Array], model: Model, window: int
         q, k, v = (x + own[f"{name}_bias"].reshape(x.shape[2:]) for x, name in biased)
     norm = model.architecture.query_key_norm
     if norm == "head":
-        q, k = normed(q, own["query_norm"]), normed(k, own["key_norm"])
+        q, k = (unit(x, model) * own[f"{name}_norm"] for name, x in (("query", q), ("key", k)))
     if norm == "all":
         q, k = (
-            normed(x.reshape(*x.shape[:2], -1), own[f"{name}_norm"]).reshape(x.shape)
+            (unit(x.reshape(*x.shape[:2], -1), model) * own[f"{name}_norm"]).reshape(x.shape)
             for name, x in (("query", q), ("key", k))
         )
     q, k = rotated(q, model, window), rotated(k, model, window)
@@ -145,13 +150,18 @@ def gated(out: jax.Array, y: jax.Array, v: jax.Array, own: dict[str, jax.Array],
         return out * sigmoid
     if model.architecture.linear_gate == "mamba2":
         wide = (out + v * own["skip"][:, None]) * logits * sigmoid
-        return normed(wide.reshape(*y.shape[:2], -1), own["output_norm"]).reshape(out.shape)
+        return (unit(wide.reshape(*y.shape[:2], -1), model) * own["output_norm"]).reshape(out.shape)
     silu = model.architecture.linear_gate == "silu"
-    return normed(out, own["output_norm"]) * (logits * sigmoid if silu else sigmoid)
+    return unit(out, model) * own["output_norm"] * (logits * sigmoid if silu else sigmoid)
 
 
-def normed(x: jax.Array, scale: jax.Array) -> jax.Array:
-    return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + EPSILON) * scale
+def normed(x: jax.Array, name: str, own: dict[str, jax.Array], model: Model) -> jax.Array:
+    x = x - x.mean(-1, keepdims=True) if model.architecture.centered_norms else x
+    return unit(x, model) * own.get(name, 1) + own.get(f"{name}_bias", 0)
+
+
+def unit(x: jax.Array, model: Model) -> jax.Array:
+    return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + model.architecture.norm_epsilon)
 
 
 def rotated(x: jax.Array, model: Model, window: int | None) -> jax.Array:

@@ -32,7 +32,7 @@ def decoder(
     }
 
 
-LLAMA3 = {"tie_word_embeddings": True, "rope_theta": 500000.0}
+LLAMA3 = {"tie_word_embeddings": True, "rope_theta": 500000.0, "rms_norm_eps": 1e-5}
 SCALED = {
     **{"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     "original_max_position_embeddings": 8192,
@@ -50,9 +50,8 @@ PUBLISHED = {
         3_212_749_824,
     ),
     "llama3.1-405b": Published(
-        decoder(
-            "llama", 16384, 53248, 126, 128, 8, 128256, rope_theta=500000.0, rope_scaling={**SCALED, "factor": 8.0}
-        ),
+        decoder("llama", 16384, 53248, 126, 128, 8, 128256, rope_theta=500000.0, rope_scaling={**SCALED, "factor": 8.0})
+        | {"rms_norm_eps": 1e-5},
         405_853_388_800,
     ),
     "Mistral-7B": Published(decoder("mistral", 4096, 14336, 32, 32, 8, 32000, sliding_window=4096), 7_241_732_096),
@@ -66,6 +65,10 @@ PUBLISHED = {
         decoder("minimax_m2", 3072, 1536, 62, 48, 8, 200064, head_dim=128, num_local_experts=256, use_mtp=True),
         229e9,
         0.5e9,
+    ),
+    "StarCoder2-3B": Published(
+        decoder("starcoder2", 3072, 12288, 30, 24, 2, 49152, use_bias=True, sliding_window=4096, norm_epsilon=1e-5),
+        3_030_371_328,
     ),
     "Qwen2-7B": Published(
         decoder("qwen2", 3584, 18944, 28, 28, 4, 152064, use_sliding_window=False, sliding_window=131072),

@@ -20,10 +20,9 @@ pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.skipif(not PYTHON.exists(), reason="no environment of frameworks is here: make check-frameworks"),
 ]
-EPSILON = 1e-5  # of norms here
 SIZES = {
     **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4},
-    **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 56, "rms_norm_eps": EPSILON, "rope_theta": 500.0},
+    **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 56, "rms_norm_eps": 2e-3, "rope_theta": 500.0},
     "pad_token_id": None,  # whose embedding has no gradient in torch
 }
 LLAMA3 = {
@@ -56,7 +55,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **{"model_type": "gemma3_text", "query_pre_attn_scalar": 5, "rope_local_base_freq": 50.0, "sliding_window": 9},
         **{"sliding_window_pattern": 2, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     },
+    "olmo": {"model_type": "olmo", "rms_norm_eps": 1e-5},
     "olmo2": {"model_type": "olmo2"},
+    "starcoder2": {
+        **{"model_type": "starcoder2", "use_bias": True, "tie_word_embeddings": True, "norm_epsilon": 2e-3},
+        **{"sliding_window": 9, "head_dim": None},
+    },
     "olmo3": {"model_type": "olmo3", "sliding_window": 9, "layer_types": [WINDOWED, FULL, WINDOWED], **OLMO3},
 }
 STEP = """
@@ -93,15 +97,30 @@ LAYER = {  # a parameter of a layer -> its name in transformers
     "feed_forward_end_norm": "post_feedforward_layernorm.weight",
     **{name: f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")},
     **{f"{name}_bias": f"mlp.{name}_proj.bias" for name in ("gate", "up", "down")},
+    "attention_norm_bias": "input_layernorm.bias",
+    "feed_forward_norm_bias": "post_attention_layernorm.bias",
+}
+TOP = {
+    "embedding": "model.embed_tokens.weight",
+    "norm": "model.norm.weight",
+    "norm_bias": "model.norm.bias",
+    "head": "lm_head.weight",
+}
+OWN = {  # by family, or the norms of a layer
+    "both": {"feed_forward_norm": "pre_feedforward_layernorm.weight"},
+    "starcoder2": {
+        f"{name}{part}": f"mlp.{theirs}.{kind}"
+        for name, theirs in (("up", "c_fc"), ("down", "c_proj"))
+        for part, kind in (("", "weight"), ("_bias", "bias"))
+    },
 }
 
 
-def named(parameters: Any, norms: str) -> dict[str, np.ndarray]:
-    """Parameters or gradients by their names in transformers: matrices as (outputs, inputs)."""
-    names = LAYER | ({"feed_forward_norm": "pre_feedforward_layernorm.weight"} if norms == "both" else {})
-    found = {"model.embed_tokens.weight": parameters["embedding"], "model.norm.weight": parameters["norm"]}
-    if "head" in parameters:
-        found["lm_head.weight"] = parameters["head"].T
+def named(parameters: Any, own: dict[str, str]) -> dict[str, np.ndarray]:
+    """Parameters or gradients by their names in transformers, of which a family has its own: matrices as (outputs,
+    inputs)."""
+    top = {TOP[name]: x.T if name == "head" else x for name, x in parameters.items() if name in TOP}
+    names, found = LAYER | own, dict[str, np.ndarray](top)
     for name, every in parameters["layers"]["every"].items():
         for at, x in enumerate(every):
             if name in ("query", "key", "value"):
@@ -127,7 +146,8 @@ def test_a_step_is_that_of_transformers(name: str, plan: str, tmp_path: Path) ->
     )
     loss, found = run.gradients(jax.device_put(given, run.shardings.parameters), run.place(tokens()[0]))
 
-    weights = named(nnx.to_pure_dict(given), model.architecture.norms)
+    own = OWN.get(content["model_type"], OWN.get(model.architecture.norms, {}))
+    weights: dict[str, Any] = named(nnx.to_pure_dict(given), own)
     if name.startswith("gemma"):  # which stores the scales of norms less one
         weights = {key: value - ("norm" in key) for key, value in weights.items()}
     np.savez(tmp_path / "weights.npz", **weights)
@@ -137,6 +157,6 @@ def test_a_step_is_that_of_transformers(name: str, plan: str, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = dict(np.load(files[-1]))
     assert np.isclose(float(loss), theirs.pop("loss"), rtol=1e-5, atol=0)
-    ours = named(jax.tree.map(np.asarray, nnx.to_pure_dict(found)), model.architecture.norms)
+    ours = named(jax.tree.map(np.asarray, nnx.to_pure_dict(found)), own)
     assert ours.keys() == theirs.keys()
     assert max(errors([*ours.values()], [theirs[key].reshape(ours[key].shape) for key in ours])) < 1e-5

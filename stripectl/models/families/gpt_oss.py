@@ -22,6 +22,6 @@ def read(keys: ConfigKeys) -> ModelConfig:
 family = Family(
     read,
     usual_sizes(201088, 2880, 2880, 36, 64, 8, head_dim=64, attention_bias=True, rope_theta=150000.0)
-    | {"num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128},
+    | {"num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128, "rms_norm_eps": 1e-5},
     {"num_local_experts": "num_experts"},
 )

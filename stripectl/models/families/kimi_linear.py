@@ -79,7 +79,7 @@ def numbered_masks(keys: ConfigKeys) -> list[str]:
 family = Family(
     read,
     usual_sizes(163840, 2304, 9216, 27, 32, 32, moe_intermediate_size=1024, **LATENT)
-    | {"num_local_experts": 256, "first_k_dense_replace": 1}
+    | {"num_local_experts": 256, "first_k_dense_replace": 1, "rms_norm_eps": 1e-5}
     | {"linear_head_dim": 128, "linear_num_heads": 32, "linear_conv_kernel_dim": 4},
     {
         "num_local_experts": "num_experts",

@@ -1,5 +1,6 @@
 """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention with gates."""
 
+from stripectl.core.architecture import NORM_EPSILON
 from stripectl.models.decoder_config import attention_of
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
@@ -25,6 +26,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
             **own,
             "tied": keys.flag("tie_word_embeddings"),
             "linear_gate": "mamba2",
+            "norm_epsilon": keys.number("layer_norm_epsilon") or NORM_EPSILON,
             "no_feed_forward": True,
             **attention_of(masks, "mamba2"),
         },

@@ -17,8 +17,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
 
 family = Family(
     read,
-    usual_sizes(
-        32000, 4096, 14336, 32, 32, 8, sliding_window=None, num_local_experts=8, num_experts_per_tok=2, rope_theta=1e6
-    ),
+    usual_sizes(32000, 4096, 14336, 32, 32, 8, sliding_window=None, rope_theta=1e6, rms_norm_eps=1e-5)
+    | {"num_local_experts": 8, "num_experts_per_tok": 2},
     {"num_local_experts": "num_experts"},
 )

@@ -10,4 +10,6 @@ def read(keys: ConfigKeys) -> ModelConfig:
     return with_window_rotation(found, keys, found.sizes["rotary_base"])
 
 
-family = Family(read, usual_sizes(50304, 4096, 11008, 32, 32, sliding_window=4096, rope_theta=500000.0))
+family = Family(
+    read, usual_sizes(50304, 4096, 11008, 32, 32, sliding_window=4096, rope_theta=500000.0, rms_norm_eps=1e-5)
+)
