@@ -1,14 +1,13 @@
 """How a model's layers differ from LLaMA's layers (Touvron et al. 2023), which a model without these fields has."""
 
-import math
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
+from stripectl.core.rotary_scaling import Scaling, rotary_scaling_of
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
-from stripectl.util.json import Json, is_mapping
+from stripectl.util.json import Json, is_mapping, is_positive
 
 QUERY_KEY_NORMS = ("none", "head", "all")
 NORMS = ("before", "after", "both")
@@ -18,33 +17,6 @@ ROTARY_BASE = 10000.0  # Su et al. 2021
 NORM_EPSILON = 1e-5  # of LLaMA 2 and 3
 POSITIVE = ("norm_epsilon", "attention_scale", "rotary_base", "window_rotary_base", "logit_cap")
 MAX_ROTARY = 2**16
-
-
-class RotaryScaling(NamedTuple):
-    """How the frequencies of rotary angles are divided by a factor: all of them, or, with a `length` (Llama 3.1), of
-    wavelengths above length / low entirely, below length / high not at all, and between them by an interpolation."""
-
-    factor: float
-    low: float | None = None
-    high: float | None = None
-    length: float | None = None
-
-    @classmethod
-    def of(cls, content: object) -> "RotaryScaling":
-        """From a mapping of the names of fields to their values.
-
-        Raises:
-            BadInput: it is not, or a value is wrong.
-        """
-        names = [cls._fields[:1], cls._fields]
-        if not is_mapping(content) or {*content} not in map(set, names):
-            raise BadInput(
-                f"rotary_scaling must have factor, or {', '.join(cls._fields)}, not {reprlib.repr(content)}."
-            )
-        found = cls(**content)
-        if not all(is_positive(value) for value in content.values()) or (found.low or 0) >= (found.high or math.inf):
-            raise BadInput(f"rotary_scaling has positive numbers, low below high, not {reprlib.repr(content)}.")
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +64,7 @@ class Architecture:
     attention_scale: float | None = None
     rotary_base: float = ROTARY_BASE
     rotary_dim: int | None = None
-    rotary_scaling: RotaryScaling | None = None
+    rotary_scaling: Scaling | None = None
     window_rotary_base: float | None = None
     activation: str = ACTIVATIONS[0]
     gated: bool = True
@@ -147,7 +119,7 @@ class Architecture:
             )
         own = dict(content)
         if "rotary_scaling" in own:
-            own["rotary_scaling"] = RotaryScaling.of(own["rotary_scaling"])
+            own["rotary_scaling"] = rotary_scaling_of(own["rotary_scaling"])
         return cls(**own)
 
     def to_json(self) -> dict[str, Json]:
@@ -156,11 +128,6 @@ class Architecture:
         if scaling := self.rotary_scaling:
             found["rotary_scaling"] = {name: each for name, each in scaling._asdict().items() if each is not None}
         return found
-
-
-def is_positive(value: object) -> bool:
-    """Whether a value is a positive number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:

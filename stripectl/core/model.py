@@ -4,7 +4,7 @@ import reprlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from stripectl.core.architecture import LLAMA, Architecture, is_positive
+from stripectl.core.architecture import LLAMA, Architecture
 from stripectl.core.layer_kinds import MaskRun
 from stripectl.core.lengths import MAX_SEQ_LEN
 from stripectl.core.linear_attention import (
@@ -19,6 +19,7 @@ from stripectl.core.linear_attention import (
 from stripectl.core.recurrence import Recurrence
 from stripectl.core.replacement import Replacement
 from stripectl.errors import BadInput
+from stripectl.util.json import is_positive
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
 STEP_FIELDS = (

@@ -17,6 +17,7 @@ from stripectl.core.layer_kinds import mask_pattern
 from stripectl.core.layout import plain_mask
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
 from stripectl.core.replacement import Replacement
+from stripectl.core.rotary_scaling import YarnScaling, yarn_growth
 from stripectl.models.family import ConfigKeys, ModelConfig
 from stripectl.util.json import Json
 
@@ -27,13 +28,14 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
+YARN, FIRST_LENGTH = "yarn", "original_max_position_embeddings"
 SCALINGS = {  # kind of scaling -> key of each field of RotaryScaling
     "linear": {"factor": "factor"},
     "llama3": {
         "factor": "factor",
         "low": "low_freq_factor",
         "high": "high_freq_factor",
-        "length": "original_max_position_embeddings",
+        "length": FIRST_LENGTH,
     },
 }
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
@@ -142,9 +144,11 @@ def rotary_kind(own: ConfigKeys) -> str:
     return kind
 
 
-def rotary_scaling(own: ConfigKeys) -> dict[str, dict[str, float]]:
+def rotary_scaling(keys: ConfigKeys, own: ConfigKeys) -> dict[str, dict[str, float]]:
     """The scaling of rotary angles, where stripectl computes it."""
     kind = rotary_kind(own)
+    if kind == YARN:
+        return {"rotary_scaling": yarn_scaling(keys, own)}
     if kind not in SCALINGS:
         return {}
     values = {name: own.number(key) for name, key in SCALINGS[kind].items()}
@@ -154,13 +158,29 @@ def rotary_scaling(own: ConfigKeys) -> dict[str, dict[str, float]]:
     return {"rotary_scaling": {name: value for name, value in values.items() if value is not None}}
 
 
+def yarn_scaling(keys: ConfigKeys, own: ConfigKeys) -> dict[str, float]:
+    """The fields of YarnScaling; without a factor it is the growth of the longest sequence."""
+    longest = keys.number("max_position_embeddings")
+    length = own.number(FIRST_LENGTH) or keys.number(FIRST_LENGTH) or longest
+    if length is None:
+        raise own.refuse(FIRST_LENGTH, f"a number, because the rope_type is {YARN}")
+    factor = own.number("factor") or (longest or length) / length
+    growth, above, below = (own.number(name) for name in ("attention_factor", "mscale", "mscale_all_dim"))
+    if growth is None and above and below:
+        growth = yarn_growth(factor, above) / yarn_growth(factor, below)
+    whole = own.value("truncate") is None or own.flag("truncate")
+    turns = own.number("beta_fast") or 32.0, own.number("beta_slow") or 1.0
+    found = YarnScaling(factor, length, *turns, growth, whole)
+    return {name: value for name, value in found._asdict().items() if value is not None}
+
+
 def replaced_rotation(keys: ConfigKeys) -> list[Replacement]:
     """Scaled rotary angles that stripectl does not compute."""
     own = rotary_parameters(keys)
     kind = rotary_kind(own)
     return (
         []
-        if kind in ("default", *SCALINGS)
+        if kind in ("default", YARN, *SCALINGS)
         else [Replacement(f"rotary angles scaled as {reprlib.repr(kind)}", "unscaled")]
     )
 
@@ -174,7 +194,7 @@ def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, Any]:
     if size != head_dim and (size % 2 or not 2 <= size < head_dim):
         name = "rotary_dim" if keys.value("rotary_dim") is not None else "partial_rotary_factor"
         raise keys.refuse(name, f"a part of head_dim {head_dim} with an even number of elements")
-    return {"rotary_base": base, **rotary_scaling(own), **({} if size == head_dim else {"rotary_dim": size})}
+    return {"rotary_base": base, **rotary_scaling(keys, own), **({} if size == head_dim else {"rotary_dim": size})}
 
 
 def with_window_rotation(config: ModelConfig, keys: ConfigKeys, usual: float) -> ModelConfig:

@@ -3,6 +3,8 @@ of the projections that stripectl computes instead."""
 
 from collections.abc import Mapping
 
+from stripectl.core.rotary_scaling import yarn_growth
+from stripectl.models.decoder_config import rotary_parameters
 from stripectl.models.family import ConfigKeys
 
 LATENT = {  # defaults of DeepSeek-V3 and Kimi-Linear
@@ -32,6 +34,14 @@ def latent(keys: ConfigKeys) -> tuple[int, int, int, int]:
     h = plain + rotary
     queries = d * low_q + low_q * n * h if low_q else d * n * h
     return n, h, v, queries + d * (low + rotary) + low * n * (plain + v) + n * v * d
+
+
+def latent_scale(keys: ConfigKeys, head_dim: int) -> float | None:
+    """The factor of scores where YaRN multiplies them by the square of a growth of its own; else None, for
+    head_dim^-0.5."""
+    own = rotary_parameters(keys)
+    factor, share = own.number("factor"), own.number("mscale_all_dim")
+    return head_dim**-0.5 * yarn_growth(factor, share) ** 2 if factor and share else None
 
 
 def latent_norms(keys: ConfigKeys) -> int:

@@ -1,5 +1,6 @@
 """Types for JSON: files, requests to workers and their answers, and the data of a page."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
@@ -20,3 +21,8 @@ def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
 def is_list(value: object) -> TypeGuard[list[Any]]:
     """Whether a value from a file is a list."""
     return isinstance(value, list)
+
+
+def is_positive(value: object) -> bool:
+    """Whether a value is a positive number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stripectl.core.architecture import LLAMA, Architecture, RotaryScaling
+from stripectl.core.architecture import LLAMA, Architecture
 from stripectl.core.model import Model
 from stripectl.core.replacement import FIGURES, replacements_text
+from stripectl.core.rotary_scaling import RotaryScaling
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.models.model_files import load_model
@@ -107,10 +108,16 @@ def test_a_models_profile_says_its_architecture(tmp_path: Path) -> None:
         ("attention_scale: .nan", "attention_scale must be a positive number"),
         ("rotary_base: null", "rotary_base must be a positive number, not None"),
         ("rotary_base: true", "rotary_base must be a positive number"),
-        ("rotary_scaling: 8", "rotary_scaling must have factor, or factor, low, high, length, not 8"),
-        ("rotary_scaling: {factor: 8, low: 4}", "rotary_scaling must have factor"),
+        (
+            "rotary_scaling: 8",
+            "rotary_scaling must have the keys {factor} or {factor, low, high, length} or {factor, length",
+        ),
+        ("rotary_scaling: {factor: 8, low: 4}", "rotary_scaling must have the keys"),
         ("rotary_scaling: {factor: 8, low: 4, high: 1, length: 9}", "low below high"),
         ("rotary_scaling: {factor: x}", "positive numbers"),
+        ("rotary_scaling: {factor: 8, length: 9}", "rotary_scaling must have the keys"),
+        ("rotary_scaling: {factor: 8, length: 9, fast: 1, slow: 2}", "slow below fast"),
+        ("rotary_scaling: {factor: 8, length: 9, fast: 2, slow: 1, whole: 1}", "whole in rotary_scaling must be true"),
         ("rotary_dim: 5", "rotary_dim must be an even number"),
         ("logit_cap: .inf", "logit_cap must be a positive number"),
     ],

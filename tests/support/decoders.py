@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from stripectl.core.architecture import Architecture, RotaryScaling
+from stripectl.core.architecture import Architecture
 from stripectl.core.layer_kinds import MaskRun
 from stripectl.core.model import Model
+from stripectl.core.rotary_scaling import RotaryScaling, YarnScaling
 from tests.support.training import MODEL
 
 DECODERS = {
@@ -36,6 +37,10 @@ DECODERS = {
     "scales and caps": replace(
         MODEL,
         architecture=Architecture(attention_scale=0.5, rotary_base=300.0, activation="gelu_tanh", logit_cap=2.0),
+    ),
+    "YaRN": replace(
+        MODEL,
+        architecture=Architecture(rotary_base=300.0, rotary_scaling=YarnScaling(4.0, 24.0, 3.0, 0.2, None, False)),
     ),
     "sinks and capped scores": replace(MODEL, sinks=True, soft_cap=0.5, architecture=Architecture(attention_scale=0.5)),
     "gates of attention": replace(MODEL, architecture=Architecture(attention_gate=True, no_feed_forward=True)),
@@ -167,9 +172,21 @@ def unit(x: jax.Array, model: Model) -> jax.Array:
 def rotated(x: jax.Array, model: Model, window: int | None) -> jax.Array:
     parts = model.architecture
     half = (parts.rotary_dim or model.head_dim) // 2
-    base, factor = parts.rotary_base, parts.rotary_scaling.factor if parts.rotary_scaling else 1.0
+    base, scaling, growth = parts.rotary_base, parts.rotary_scaling, 1.0
     if window and parts.window_rotary_base:
-        base, factor = parts.window_rotary_base, 1.0
-    angle = np.arange(x.shape[1])[:, None, None] * base ** (-np.arange(half) / half) / factor
+        base, scaling = parts.window_rotary_base, None
+    frequencies = base ** (-np.arange(half) / half)
+    if isinstance(scaling, RotaryScaling):
+        frequencies /= scaling.factor
+    if isinstance(scaling, YarnScaling):  # a frequency between the bounds is a mixture, linear in its number
+        first, last = (
+            half * np.log(scaling.length / turns / 2 / np.pi) / np.log(base) for turns in (scaling.fast, scaling.slow)
+        )
+        kept = np.array([min(max((last - i) / (last - first), 0), 1) for i in range(half)])
+        assert any(0 < each < 1 for each in kept)
+        frequencies *= kept + (1 - kept) / scaling.factor
+        growth = 1 + np.log(scaling.factor) / 10
+    angle = np.arange(x.shape[1])[:, None, None] * frequencies
+    cos, sin = growth * np.cos(angle), growth * np.sin(angle)
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    return jnp.concatenate([a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle), rest], -1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)

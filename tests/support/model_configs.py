@@ -37,6 +37,7 @@ SCALED = {
     **{"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     "original_max_position_embeddings": 8192,
 }
+YARN = {"rope_type": "yarn", "beta_fast": 32.0, "beta_slow": 1.0}
 PUBLISHED = {
     "Llama-3-8B": Published(decoder("llama", 4096, 14336, 32, 32, 8, 128256), 8_030_261_248),
     "llama3.2-1b": Published(
@@ -143,7 +144,7 @@ PUBLISHED = {
     "gpt-oss-120b": Published(  # its card, table 1: 116.83 billion
         decoder("gpt_oss", 2880, 2880, 36, 64, 8, 201088, head_dim=64, num_local_experts=128, num_experts_per_tok=4)
         | {"experts_per_token": 4, "sliding_window": 128, "attention_bias": True}
-        | {"rope_scaling": {"rope_type": "yarn", "factor": 32.0}},
+        | {"rope_scaling": {**YARN, "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}},
         116_829_156_672,
     ),
     "gpt-oss-20b": Published(  # 20.91 billion

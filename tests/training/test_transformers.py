@@ -29,6 +29,10 @@ LLAMA3 = {
     **{"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     "original_max_position_embeddings": 32,
 }
+YARN = {
+    **{"rope_type": "yarn", "factor": 4.0, "beta_fast": 4.0, "beta_slow": 0.1},
+    "original_max_position_embeddings": 32,
+}
 WINDOWED, FULL = "sliding_attention", "full_attention"
 OLMO3 = {  # a rope_theta beside them would be the base of full layers alone
     "rope_theta": None,
@@ -40,6 +44,8 @@ OLMO3 = {  # a rope_theta beside them would be the base of full layers alone
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
     "llama3": {"model_type": "llama", "rope_scaling": LLAMA3},
+    "yarn": {"model_type": "llama", "rope_scaling": YARN | {"truncate": False}},
+    "yarn of whole pairs": {"model_type": "llama", "rope_scaling": YARN | {"mscale": 0.7, "mscale_all_dim": 0.4}},
     "linear": {"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
     "qwen2": {"model_type": "qwen2", "use_sliding_window": False},
     "qwen2 with windows": {

@@ -4,7 +4,7 @@ from stripectl.core.replacement import FIGURES, OMITTED, WORK, Replacement
 from stripectl.models.decoder_config import decoder, usual_sizes
 from stripectl.models.experts import experts_after_dense_layers
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
-from stripectl.models.latent_attention import LATENT, latent, latent_norms, matrices
+from stripectl.models.latent_attention import LATENT, latent, latent_norms, latent_scale, matrices
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -24,6 +24,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
             Replacement(*attention, layers * (theirs - matrices(d, sizes)), WORK),
             *([Replacement("prediction of several tokens", OMITTED, distorts=FIGURES)] * bool(ahead)),
         ],
+        attention_scale=latent_scale(keys, h),
         vectors=layers * latent_norms(keys) + experts.sparse_layers * experts.number,  # one router bias per expert
     )
 

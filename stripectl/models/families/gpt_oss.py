@@ -4,6 +4,8 @@ from stripectl.models.decoder_config import decoder, every, layer_masks, usual_s
 from stripectl.models.experts import experts_in_every_layer
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
+YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+
 
 def read(keys: ConfigKeys) -> ModelConfig:
     d, layers, size = (keys.size(name) for name in ("hidden_size", "num_hidden_layers", "intermediate_size"))
@@ -22,6 +24,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
 family = Family(
     read,
     usual_sizes(201088, 2880, 2880, 36, 64, 8, head_dim=64, attention_bias=True, rope_theta=150000.0)
-    | {"num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128, "rms_norm_eps": 1e-5},
+    | {"num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128, "rms_norm_eps": 1e-5}
+    | {"rope_parameters": YARN, "max_position_embeddings": 131072},
     {"num_local_experts": "num_experts"},
 )
