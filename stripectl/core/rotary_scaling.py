@@ -1,4 +1,4 @@
-"""How the frequencies of rotary angles are scaled for sequences that are longer than a model's first ones."""
+"""How the frequencies of rotary angles are scaled for sequences longer than a model's first training used."""
 
 import math
 import reprlib
@@ -20,8 +20,8 @@ class RotaryScaling(NamedTuple):
 
 class YarnScaling(NamedTuple):
     """YaRN (Peng et al. 2023, arXiv:2309.00071): frequencies that turn at least `fast` times in `length` positions
-    stay, those that turn at most `slow` times are divided by the factor, and between them the part that stays falls
-    linearly with the number of the frequency. `whole`: the bounds are rounded to whole numbers, outwards. Rotated
+    stay, frequencies that turn at most `slow` times are divided by the factor, and between them the part that stays
+    falls linearly with the number of the frequency. `whole`: the bounds are rounded to whole numbers, outwards. Rotated
     elements are multiplied by `attention_factor`, 0.1 ln(factor) + 1 where it is None."""
 
     factor: float
