@@ -13,6 +13,7 @@ QUERY_KEY_NORMS = ("none", "head", "all")
 NORMS = ("before", "after", "both")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # gelu_tanh: with the approximation by tanh of Hendrycks and Gimpel 2016
 LINEAR_GATES = ("none", "silu", "sigmoid", "mamba2")
+ROTATED = ("all", "windows", "none")
 ROTARY_BASE = 10000.0  # Su et al. 2021
 NORM_EPSILON = 1e-5  # of LLaMA 2 and 3
 POSITIVE = ("norm_epsilon", "attention_scale", "rotary_base", "window_rotary_base", "logit_cap")
@@ -36,6 +37,8 @@ class Architecture:
     `qkv_bias`, `output_bias`: the projections to queries, keys and values (Qwen 2), and the projection of the output
     (gpt-oss), of layers of softmax attention have biases; `feed_forward_bias`: the matrices of the feed-forward have.
     `attention_scale`: the factor of scores, head_dim^-0.5 where it is None.
+    `rotated`: the layers of softmax attention whose queries and keys are rotated: `all`, layers with `windows` (Cohere
+    2), or `none` (Kimi-Linear).
     `rotary_base`: the base of the rotary angles; `rotary_dim`: the first elements of a head, which alone are rotated
     (None: all); `rotary_scaling`: how their frequencies are scaled; `window_rotary_base`: the base in layers with
     windows, whose frequencies are then not scaled (Gemma 3).
@@ -62,6 +65,7 @@ class Architecture:
     output_bias: bool = False
     feed_forward_bias: bool = False
     attention_scale: float | None = None
+    rotated: str = ROTATED[0]
     rotary_base: float = ROTARY_BASE
     rotary_dim: int | None = None
     rotary_scaling: Scaling | None = None
@@ -76,6 +80,7 @@ class Architecture:
     def __post_init__(self) -> None:
         check_choice("query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
         check_choice("norms", self.norms, NORMS)
+        check_choice("rotated", self.rotated, ROTATED)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("linear_gate", self.linear_gate, LINEAR_GATES)
         for name in POSITIVE:
@@ -93,6 +98,10 @@ class Architecture:
     def feed_forward_matrices(self) -> int:
         """The number of matrices of a feed-forward."""
         return 0 if self.no_feed_forward else 3 if self.gated else 2
+
+    def rotates(self, windows: bool) -> bool:
+        """Whether softmax layers with windows, or without windows, rotate their queries and keys."""
+        return self.rotated == "all" or (self.rotated == "windows" and windows)
 
     @property
     def norms_before(self) -> bool:

@@ -22,6 +22,7 @@ from stripectl.core.parameters import INITIAL, Parameter, bias_of
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import LOG_GATE, WRITE
 from stripectl.core.scopes import ATTENTION, PROJECTIONS
+from stripectl.core.workload import Workload
 from stripectl.layers.norm import norm_parameters, normed
 from stripectl.layers.short_convolution import short_convolution
 
@@ -31,11 +32,12 @@ GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and
 class AttentionLayer(NamedTuple):
     """A layer's attention: the sizes of the model if all layers were such, the plan of such layers, and
     attend(q, k, v, *gates, sinks if any) -> out of arrays (b, n, t, h). `turn` is the rotation of the rows'
-    positions."""
+    positions, if it is `rotated`."""
 
     sizes: Model
     plan: Plan
     attend: Callable[..., Array]
+    rotated: bool
     turn: Array
 
 
@@ -185,9 +187,11 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             norm = ops.norm if sizes.architecture.query_key_norm == "head" else ops.norm_over_heads
             epsilon = sizes.architecture.norm_epsilon
             q, k = (norm(each, weights[f"{name}_norm"], epsilon=epsilon) for each, name in ((q, "query"), (k, "key")))
-        if sizes.gated is None:
+        if layer.rotated:
             q, k = ops.rotate(q, layer.turn, query_factor(sizes)), ops.rotate(k, layer.turn)
-        elif sizes.gated.delta:
+        elif query_factor(sizes) != 1:
+            q = ops.scale(q, query_factor(sizes))
+        if sizes.gated and sizes.gated.delta:
             q, k = (ops.norm(each, factor=sizes.head_dim**-0.5) for each in (q, k))
         q, k, v = (
             ops.keep(each, name) for each, name in zip((q, k, v), (Kept.QUERY, Kept.KEY, Kept.VALUE), strict=True)
@@ -202,6 +206,12 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
         return ops.add(
             x, normed(out, "attention_end_norm", weights, sizes, ops) if sizes.architecture.norms_after else out
         )
+
+
+def is_rotated(layers: Workload) -> bool:
+    """Whether layers that are all of one kind rotate queries and keys: layers with a recurrence do not."""
+    sizes = layers.sizes
+    return sizes.gated is None and (sizes.attention == "linear" or sizes.architecture.rotates(layers.has_windows))
 
 
 def query_factor(sizes: Model) -> float:

@@ -42,6 +42,12 @@ DECODERS = {
         MODEL,
         architecture=Architecture(rotary_base=300.0, rotary_scaling=YarnScaling(4.0, 24.0, 3.0, 0.2, None, False)),
     ),
+    "rotation in layers with windows": replace(
+        MODEL,
+        layers=4,
+        layer_masks=(MaskRun("sliding:9", 1), MaskRun("causal", 1)),
+        architecture=Architecture(rotated="windows", attention_scale=0.5),
+    ),
     "sinks and capped scores": replace(MODEL, sinks=True, soft_cap=0.5, architecture=Architecture(attention_scale=0.5)),
     "gates of attention": replace(MODEL, architecture=Architecture(attention_gate=True, no_feed_forward=True)),
     "windows in some layers": replace(
@@ -124,7 +130,8 @@ def attention(y: jax.Array, own: dict[str, jax.Array], model: Model, window: int
             (unit(x.reshape(*x.shape[:2], -1), model) * own[f"{name}_norm"]).reshape(x.shape)
             for name, x in (("query", q), ("key", k))
         )
-    q, k = rotated(q, model, window), rotated(k, model, window)
+    if model.architecture.rotated == "all" or (model.architecture.rotated == "windows" and window):
+        q, k = rotated(q, model, window), rotated(k, model, window)
     group = model.heads // model.kv_heads
     scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2))
     scores *= model.architecture.attention_scale or model.head_dim**-0.5

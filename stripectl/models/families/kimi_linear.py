@@ -39,6 +39,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
                 WORK,
             ),
         ],
+        rotated="none",
         linear_gate="sigmoid",
         recurrence="kda",
         d_conv=kernel,
