@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from stripectl.core.kernel import kernels
+from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import factorisations, make_mesh
 from stripectl.core.plan import Plan
@@ -23,6 +24,12 @@ def with_mesh(plan: Plan, devices: int) -> Plan:
         return replace(plan, mesh=())
     sizes = min(factorisations(devices, len(axes)), key=lambda each: (max(each) - min(each), [-size for size in each]))
     return replace(plan, mesh=make_mesh(dict(zip(axes, sizes, strict=True))))
+
+
+def with_usual_tiles(plan: Plan, workload: Workload, kind: str) -> Plan:
+    """The plan with the usual tile of each kind of layer on hardware of this kind."""
+    groups = layer_groups(workload, plan.without_tiles())
+    return join_plans(workload, [replace(each, tile=usual_tile(each, own, kind)) for _, own, each in groups])
 
 
 def usual_tile(plan: Plan, workload: Workload, kind: str) -> Tile:

@@ -12,9 +12,12 @@ from stripectl.analysis.metrics import METRICS
 from stripectl.analysis.note import lines_of_note
 from stripectl.analysis.notes.memory_shortage import memory_shortages
 from stripectl.analysis.recommendation import recommend
-from stripectl.core.plan import read_plan
+from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
+from stripectl.costs.defaults import with_defaults
 from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import read_target
+from stripectl.models.model_files import load_model
 from stripectl.reporters.cells import memory_cell
 from stripectl.reporters.html.memory import of_run
 from stripectl.reporters.terminal.tables import shown_columns
@@ -126,6 +129,21 @@ def test_enough_devices_are_surely_enough() -> None:
     tight = replace(m, hbm_bytes=int(needs / (SURE_SHARE + 0.01)), peak_bytes=2 * needs)
     (more,) = memory_shortages(run_of(tight))
     assert more.wider and more.wider.devices > shortage.wider.devices
+
+
+def test_enough_devices_are_known_for_layers_of_several_kinds() -> None:
+    """Each kind has its own usual tile."""
+    for name, more in (("gpt-oss-120b", "sliding=halo/pallas_tpu"), ("qwen3-next-80b-a3b", "softmax=")):
+        work = Workload(seq_len=2**17, passes="step", model=name, **load_model(name).step_sizes)
+        machine = read_target("v5p:2x2x4").machine
+        assert machine
+        named = str(with_defaults(parse_plan("all_gather/zigzag@ring=16"), work, machine, 16))
+        m = measurement_of(
+            named, workload=work, target="v5p:2x2x4", method="simulated", status="refused", median_s=None
+        )
+        m = replace(m, hbm_bytes=95 * 2**30, peak_bytes=128 * 2**30)
+        (shortage,) = memory_shortages(run_of(m))
+        assert shortage.wider and shortage.wider.devices > 16 and more in str(shortage.wider)
 
 
 SOLD_GB = {"h100-96gb": 96, "h20": 96, "h200": 141, "b200": 180, "gb200": 186, "gb300": 288}

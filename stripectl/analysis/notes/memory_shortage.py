@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from stripectl.analysis.note import Note
-from stripectl.core.defaults import usual_tile
+from stripectl.core.defaults import with_usual_tiles
 from stripectl.core.lengths import format_length
 from stripectl.core.mesh import make_mesh
 from stripectl.core.plan import Plan
@@ -62,11 +62,11 @@ def plan_on_enough_devices(m: Measurement) -> Plan | None:
         return None
     for times in (2**power for power in range(1, MAX_WIDENING.bit_length())):
         mesh = make_mesh({**plan.axes, axis: plan.size(axis) * times})
-        wider = replace(plan, mesh=mesh, tile=None, backward=None)
+        wider = replace(plan, mesh=mesh).without_tiles()
         kind = m.target.kind
         if why_unsupported(wider, m.workload, kind):
             return None
-        wider = replace(wider, tile=usual_tile(wider, m.workload, kind))
+        wider = with_usual_tiles(wider, m.workload, kind)
         needs = predicted_peak_bytes(m.workload, wider, kind)
         if memory_fit(replace(m, method="simulated", peak_bytes=needs)) == Fit.FITS:
             return wider
