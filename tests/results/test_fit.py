@@ -133,17 +133,17 @@ def test_enough_devices_are_surely_enough() -> None:
 
 def test_enough_devices_are_known_for_layers_of_several_kinds() -> None:
     """Each kind has its own usual tile."""
-    for name, more in (("gpt-oss-120b", "sliding=halo/pallas_tpu"), ("qwen3-next-80b-a3b", "softmax=")):
+    machine = read_target("v5p:2x2x4").machine
+    assert machine
+    for name, scheme, part in (
+        ("gpt-oss-120b", "ring/zigzag", "sliding=halo/pallas_tpu/512x512"),
+        ("qwen3-next-80b-a3b", "lasp2", "softmax=all_gather/splash/512x512"),
+    ):
         work = Workload(seq_len=2**17, passes="step", model=name, **load_model(name).step_sizes)
-        machine = read_target("v5p:2x2x4").machine
-        assert machine
-        named = str(with_defaults(parse_plan("all_gather/zigzag@ring=16"), work, machine, 16))
-        m = measurement_of(
-            named, workload=work, target="v5p:2x2x4", method="simulated", status="refused", median_s=None
-        )
-        m = replace(m, hbm_bytes=95 * 2**30, peak_bytes=128 * 2**30)
-        (shortage,) = memory_shortages(run_of(m))
-        assert shortage.wider and shortage.wider.devices > 16 and more in str(shortage.wider)
+        named = str(with_defaults(parse_plan(f"{scheme}@ring=16"), work, machine, 16))
+        m = measurement_of(named, workload=work, target="v5p:2x2x4", method="simulated", status="refused")
+        (shortage,) = memory_shortages(run_of(replace(m, hbm_bytes=95 * 2**30, peak_bytes=128 * 2**30)))
+        assert shortage.wider and shortage.wider.devices > 16 and str(shortage.wider).endswith(part)
 
 
 SOLD_GB = {"h100-96gb": 96, "h20": 96, "h200": 141, "b200": 180, "gb200": 186, "gb300": 288}
