@@ -13,7 +13,7 @@ QUERY_KEY_NORMS = ("none", "head", "all")
 NORMS = ("before", "after", "both")
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh")  # gelu_tanh: with the approximation by tanh of Hendrycks and Gimpel 2016
 LINEAR_GATES = ("none", "silu", "sigmoid", "mamba2")
-ROTATED = ("all", "windows", "none")
+ROTARY_LAYERS = ("all", "windows", "none")
 ROTARY_BASE = 10000.0  # Su et al. 2021
 NORM_EPSILON = 1e-5  # of LLaMA 2 and 3
 POSITIVE = ("norm_epsilon", "attention_scale", "rotary_base", "window_rotary_base", "logit_cap")
@@ -30,15 +30,15 @@ class Architecture:
     `norms`: a layer has norms of hidden states `before` attention and feed-forward, `after` each of them (OLMo 2), or
     `both` (Gemma). The scale of a norm is stored as such: where a checkpoint has an offset w of a scale 1 + w, as
     Gemma's has, its initial value is 1 + w, and a step is the same because scales do not decay.
-    `norm_epsilon`: the number that a norm adds to the mean of squares. `centered_norms` of hidden states subtract the
-    mean first (layer norms: Ba et al. 2016); norms have `norm_biases` in StarCoder2, and no `norm_scales` in OLMo 1.
+    `norm_epsilon`: the number that a norm adds to the mean of squares. `layer_norms`: norms of hidden states subtract
+    the mean first (Ba et al. 2016); they have `norm_biases` in StarCoder2, and no `norm_scales` in OLMo 1.
     `scaled_embedding`: the embedding is multiplied by the square root of the hidden size (Gemma).
     `tied`: one matrix embeds tokens and makes logits.
     `qkv_bias`, `output_bias`: the projections to queries, keys and values (Qwen 2), and the projection of the output
     (gpt-oss), of layers of softmax attention have biases; `feed_forward_bias`: the matrices of the feed-forward have.
     `attention_scale`: the factor of scores, head_dim^-0.5 where it is None.
-    `rotated`: the layers of softmax attention whose queries and keys are rotated: `all`, layers with `windows` (Cohere
-    2), or `none` (Kimi-Linear).
+    `rotary_layers`: the layers of softmax attention with rotary positions: `all`, layers with `windows` (Cohere 2), or
+    `none` (Kimi-Linear).
     `rotary_base`: the base of the rotary angles; `rotary_dim`: the first elements of a head, which alone are rotated
     (None: all); `rotary_scaling`: how their frequencies are scaled; `window_rotary_base`: the base in layers with
     windows, whose frequencies are then not scaled (Gemma 3).
@@ -56,7 +56,7 @@ class Architecture:
     query_key_norm: str = QUERY_KEY_NORMS[0]
     norms: str = NORMS[0]
     norm_epsilon: float = NORM_EPSILON
-    centered_norms: bool = False
+    layer_norms: bool = False
     norm_scales: bool = True
     norm_biases: bool = False
     scaled_embedding: bool = False
@@ -65,7 +65,7 @@ class Architecture:
     output_bias: bool = False
     feed_forward_bias: bool = False
     attention_scale: float | None = None
-    rotated: str = ROTATED[0]
+    rotary_layers: str = ROTARY_LAYERS[0]
     rotary_base: float = ROTARY_BASE
     rotary_dim: int | None = None
     rotary_scaling: Scaling | None = None
@@ -80,7 +80,7 @@ class Architecture:
     def __post_init__(self) -> None:
         check_choice("query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
         check_choice("norms", self.norms, NORMS)
-        check_choice("rotated", self.rotated, ROTATED)
+        check_choice("rotary_layers", self.rotary_layers, ROTARY_LAYERS)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("linear_gate", self.linear_gate, LINEAR_GATES)
         for name in POSITIVE:
@@ -93,15 +93,13 @@ class Architecture:
         for name, value in vars(self).items():
             if isinstance(getattr(type(self), name), bool) and not isinstance(value, bool):
                 raise BadInput(f"{name} must be true or false, not {reprlib.repr(value)}.")
+        if self.norm_biases and not self.layer_norms:
+            raise BadInput("only layer norms have biases here. Add layer_norms: true, or omit norm_biases.")
 
     @property
     def feed_forward_matrices(self) -> int:
         """The number of matrices of a feed-forward."""
         return 0 if self.no_feed_forward else 3 if self.gated else 2
-
-    def rotates(self, windows: bool) -> bool:
-        """Whether softmax layers with windows, or without windows, rotate their queries and keys."""
-        return self.rotated == "all" or (self.rotated == "windows" and windows)
 
     @property
     def norms_before(self) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import join_plans, layer_groups
+from stripectl.core.layer_groups import by_layer_group
 from stripectl.core.layout import Tile
 from stripectl.core.mesh import factorisations, make_mesh
 from stripectl.core.plan import Plan
@@ -28,8 +28,9 @@ def with_mesh(plan: Plan, devices: int) -> Plan:
 
 def with_usual_tiles(plan: Plan, workload: Workload, kind: str) -> Plan:
     """The plan with the usual tile of each kind of layer on hardware of this kind."""
-    groups = layer_groups(workload, plan.without_tiles())
-    return join_plans(workload, [replace(each, tile=usual_tile(each, own, kind)) for _, own, each in groups])
+    return by_layer_group(
+        workload, plan.without_tiles(), lambda own, each: replace(each, tile=usual_tile(each, own, kind))
+    )
 
 
 def usual_tile(plan: Plan, workload: Workload, kind: str) -> Tile:

@@ -48,19 +48,14 @@ class Ops(Protocol):
 
     def scale(self, x: Array, factor: float) -> Array: ...
 
-    def norm(
-        self,
-        x: Array,
-        scale: Array | None = None,
-        factor: float = 1.0,
-        *,
-        bias: Array | None = None,
-        centered: bool = False,
-        epsilon: float = NORM_EPSILON,
-    ) -> Array:
-        """x, less its mean where it is `centered`, divided by its root mean square along the last dimension, in
-        float32, times a scale and a factor, plus a bias (Zhang and Sennrich 2019; Ba et al. 2016). `epsilon` is added
-        to the mean of squares."""
+    def norm(self, x: Array, scale: Array | None = None, factor: float = 1.0, epsilon: float = NORM_EPSILON) -> Array:
+        """x divided by its root mean square along the last dimension, in float32, times a scale and a factor (Zhang and
+        Sennrich 2019). `epsilon` is added to the mean of squares."""
+        ...
+
+    def layer_norm(self, x: Array, scale: Array | None, bias: Array | None, epsilon: float) -> Array:
+        """x less its mean, divided by the root of its variance along the last dimension, in float32, times a scale,
+        plus a bias (Ba et al. 2016). `epsilon` is added to the variance."""
         ...
 
     def norm_over_heads(self, x: Array, scale: Array, epsilon: float = NORM_EPSILON) -> Array:

@@ -69,14 +69,21 @@ def _layer_reasons(plan: Plan, workload: Workload, alike: Sequence[LayerGroup]) 
         )
     yield from _kept_reasons(plan, alike[0].workload.architecture)
     if len({schemes[name].row_axes for name in names}) > 1:
-        other = "softmax" if plan.softmax or not plan.sliding else "sliding"
-        usual = replace(plan, softmax=None).for_attention("softmax").scheme
-        yield Reason.unsupported(f"{' and '.join(names)} shard hidden states differently", f"Try {other}={usual}.")
+        yield Reason.unsupported(f"{' and '.join(names)} shard hidden states differently", _sharding_hint(plan))
     if own := plan.softmax_layout:
         seq_len = alike[0].workload.seq_len
         reason = layouts[own].why_unsupported(seq_len, plan.shards) or why_no_switch(plan, layouts[own], seq_len)
         if reason:
             yield reason
+
+
+def _sharding_hint(plan: Plan) -> str:
+    """The option with which all layers shard hidden states in one way."""
+    usual = replace(plan, softmax=None).for_attention("softmax").scheme
+    softmax = plan.for_attention("softmax").scheme
+    if plan.sliding and schemes[softmax].row_axes == schemes[usual].row_axes:
+        return f"Try sliding={softmax}."
+    return f"Try softmax={usual}."
 
 
 def _kept_reasons(plan: Plan, architecture: Architecture) -> Iterator[Reason]:

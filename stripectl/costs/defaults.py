@@ -57,8 +57,9 @@ def with_windows(plan: Plan, workload: Workload, hardware: Hardware) -> Plan:
     """The plan of layers with shorter windows than others, from the plan of these: the first that can compute them of
     WINDOW_SCHEME, where it shards hidden states as its own scheme does, and its own scheme, each with its own kernel
     and with the machine's."""
-    alike = schemes[WINDOW_SCHEME].row_axes == schemes[plan.scheme].row_axes
-    for scheme in dict.fromkeys((*[WINDOW_SCHEME] * alike, plan.scheme)):
+    for scheme in dict.fromkeys((WINDOW_SCHEME, plan.scheme)):
+        if schemes[scheme].row_axes != schemes[plan.scheme].row_axes:
+            continue
         own = replace(plan, scheme=scheme, parts=plan.parts if scheme == plan.scheme else 1)
         for each in (own, replace(own, kernel="", tile=None, backward=None)):
             named = with_machine_kernel(each, workload, hardware)

@@ -80,20 +80,17 @@ class JaxOps:
         return x * factor
 
     def norm(
-        self,
-        x: jax.Array,
-        scale: jax.Array | None = None,
-        factor: float = 1.0,
-        *,
-        bias: jax.Array | None = None,
-        centered: bool = False,
-        epsilon: float = NORM_EPSILON,
+        self, x: jax.Array, scale: jax.Array | None = None, factor: float = 1.0, epsilon: float = NORM_EPSILON
     ) -> jax.Array:
         with jax.named_scope(scopes.NORM):
-            wide = x.astype(jnp.float32)
-            wide = wide - jnp.mean(wide, -1, keepdims=True) if centered else wide
-            unit = wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + epsilon)
+            unit = of_unit_size(x.astype(jnp.float32), epsilon)
             unit = unit if factor == 1.0 else unit * factor
+            return (unit if scale is None else unit * scale).astype(x.dtype)
+
+    def layer_norm(self, x: jax.Array, scale: jax.Array | None, bias: jax.Array | None, epsilon: float) -> jax.Array:
+        with jax.named_scope(scopes.NORM):
+            wide = x.astype(jnp.float32)
+            unit = of_unit_size(wide - jnp.mean(wide, -1, keepdims=True), epsilon)
             unit = unit if scale is None else unit * scale
             return (unit if bias is None else unit + bias).astype(x.dtype)
 
@@ -210,6 +207,11 @@ class JaxOps:
         if out.ndim == 1:
             return jnp.sum(out)
         return jnp.moveaxis(out, 0, 1).reshape(x.shape)
+
+
+def of_unit_size(x: jax.Array, epsilon: float) -> jax.Array:
+    """x divided by the root mean square along its last dimension."""
+    return x * lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + epsilon)
 
 
 def over_tensor(collective: Callable, x: jax.Array) -> jax.Array:

@@ -2,46 +2,22 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from stripectl.core import scopes
-from stripectl.core.rotary_scaling import RotaryScaling, Scaling, YarnScaling
+from stripectl.core.rotary_scaling import Scaling
 
 Rotation = tuple[jax.Array, jax.Array]
 
 
 def rotation(positions: jax.Array, head_dim: int, base: float, scaling: Scaling | None = None) -> Rotation:
-    """(cosines, sines), float32 (..., positions, head_dim / 2), of the angles in Su et al. 2021, section 3.2.2; with
-    YaRN times its factor."""
+    """(cosines, sines), float32 (..., positions, head_dim / 2), of the angles in Su et al. 2021, section 3.2.2; with a
+    scaling, times its factor."""
     frequencies = base ** (-jnp.arange(0, head_dim, 2) / head_dim)
-    if isinstance(scaling, YarnScaling):
-        frequencies *= yarn_factors(head_dim // 2, base, scaling)
-    elif scaling is not None:
-        frequencies = scaled(frequencies, scaling)
+    if scaling is not None:
+        frequencies *= scaling.factors(head_dim // 2, base).astype("float32")
     angles = positions[..., None].astype(jnp.float32) * frequencies
-    growth = scaling.growth if isinstance(scaling, YarnScaling) else 1.0
-    return jnp.cos(angles) * growth, jnp.sin(angles) * growth
-
-
-def scaled(frequencies: jax.Array, scaling: RotaryScaling) -> jax.Array:
-    """Frequencies of rotary angles with a scaling."""
-    factor, low, high, length = scaling
-    if low is None or high is None or length is None:
-        return frequencies / factor
-    turns = length * frequencies / (2 * jnp.pi)  # in these positions
-    kept = jnp.clip((turns - low) / (high - low), 0, 1)
-    return frequencies * (kept + (1 - kept) / factor)
-
-
-def yarn_factors(number: int, base: float, scaling: YarnScaling) -> np.ndarray:
-    """The factor of each of `number` frequencies (Peng et al. 2023, section 3.2)."""
-    turns = np.array([scaling.fast, scaling.slow])
-    first, last = number * np.log(scaling.length / (2 * np.pi * turns)) / np.log(base)  # which turn so often
-    if scaling.whole:
-        first, last = np.floor(first), np.ceil(last)
-    first, last = max(first, 0.0), min(last, 2 * number - 1.0)
-    divided = np.clip((np.arange(number) - first) / max(last - first, 1e-3), 0, 1)
-    return 1 - divided + divided / scaling.factor
+    turn = jnp.cos(angles), jnp.sin(angles)
+    return turn if scaling is None else (turn[0] * scaling.mscale, turn[1] * scaling.mscale)
 
 
 def rotated(x: jax.Array, turn: Rotation, factor: float = 1.0) -> jax.Array:

@@ -31,13 +31,13 @@ GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and
 
 class AttentionLayer(NamedTuple):
     """A layer's attention: the sizes of the model if all layers were such, the plan of such layers, and
-    attend(q, k, v, *gates, sinks if any) -> out of arrays (b, n, t, h). `turn` is the rotation of the rows'
-    positions, if it is `rotated`."""
+    attend(q, k, v, *gates, sinks if any) -> out of arrays (b, n, t, h). A layer with `rotary` positions rotates queries
+    and keys by `turn`, the rotation of the rows' positions."""
 
     sizes: Model
     plan: Plan
     attend: Callable[..., Array]
-    rotated: bool
+    rotary: bool
     turn: Array
 
 
@@ -187,7 +187,7 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
             norm = ops.norm if sizes.architecture.query_key_norm == "head" else ops.norm_over_heads
             epsilon = sizes.architecture.norm_epsilon
             q, k = (norm(each, weights[f"{name}_norm"], epsilon=epsilon) for each, name in ((q, "query"), (k, "key")))
-        if layer.rotated:
+        if layer.rotary:
             q, k = ops.rotate(q, layer.turn, query_factor(sizes)), ops.rotate(k, layer.turn)
         elif query_factor(sizes) != 1:
             q = ops.scale(q, query_factor(sizes))
@@ -208,10 +208,11 @@ def attention(x: Array, weights: Weights, layer: AttentionLayer, ops: Ops, comm:
         )
 
 
-def is_rotated(layers: Workload) -> bool:
-    """Whether layers that are all of one kind rotate queries and keys: layers with a recurrence do not."""
-    sizes = layers.sizes
-    return sizes.gated is None and (sizes.attention == "linear" or sizes.architecture.rotates(layers.has_windows))
+def has_rotary_positions(layers: Workload) -> bool:
+    """Whether layers that are all of one kind have rotary positions: layers with a recurrence do not."""
+    if layers.attention == "linear":
+        return layers.gated is None
+    return layers.architecture.rotary_layers in ("all", *["windows"] * layers.has_windows)
 
 
 def query_factor(sizes: Model) -> float:

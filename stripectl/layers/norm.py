@@ -14,11 +14,7 @@ def norm_parameters(name: str, sizes: Model) -> dict[str, Parameter]:
 
 def normed(x: Array, name: str, weights: Weights, sizes: Model, ops: Ops) -> Array:
     """Hidden states after the norm of this name."""
-    parts = sizes.architecture
-    return ops.norm(
-        x,
-        weights.get(name),
-        bias=weights.get(f"{name}_bias"),
-        centered=parts.centered_norms,
-        epsilon=parts.norm_epsilon,
-    )
+    scale, epsilon = weights.get(name), sizes.architecture.norm_epsilon
+    if sizes.architecture.layer_norms:
+        return ops.layer_norm(x, scale, weights.get(f"{name}_bias"), epsilon)
+    return ops.norm(x, scale, epsilon=epsilon)

@@ -1,4 +1,5 @@
-"""How a decoder's config.json is read: attention, a feed-forward and sliding windows.
+"""How a decoder's config.json is read: attention, a feed-forward and sliding windows; `rotary_config` reads its rotary
+positions.
 
 All families except Mamba-2 are such decoders, some with `experts` or `latent_attention`. A family's file names the
 differences, and the defaults of keys that a file may omit. The defaults come from the configuration classes in the
@@ -9,16 +10,15 @@ D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from stripectl.core.architecture import NORM_EPSILON, ROTARY_BASE, Architecture
+from stripectl.core.architecture import NORM_EPSILON, Architecture
 from stripectl.core.layer_kinds import mask_pattern
 from stripectl.core.layout import plain_mask
 from stripectl.core.linear_attention import CONSTANT, LinearHeads
 from stripectl.core.replacement import Replacement
-from stripectl.core.rotary_scaling import YarnScaling, yarn_growth
 from stripectl.models.family import ConfigKeys, ModelConfig
+from stripectl.models.rotary_config import replaced_rotation, rotary_fields
 from stripectl.util.json import Json
 
 ACTIVATIONS = {
@@ -28,16 +28,6 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-YARN, FIRST_LENGTH = "yarn", "original_max_position_embeddings"
-SCALINGS = {  # kind of scaling -> key of each field of RotaryScaling
-    "linear": {"factor": "factor"},
-    "llama3": {
-        "factor": "factor",
-        "low": "low_freq_factor",
-        "high": "high_freq_factor",
-        "length": FIRST_LENGTH,
-    },
-}
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
 
 
@@ -45,8 +35,6 @@ def decoder(
     keys: ConfigKeys,
     *,
     masks: Sequence[str] | None = None,
-    qkv_bias: bool | None = None,
-    out_bias: bool | None = None,
     feed_forward: int | None = None,
     sizes: Mapping[str, Any] | None = None,
     replaced: Sequence[Replacement] = (),
@@ -57,26 +45,14 @@ def decoder(
     sinks: bool = False,
     **parts: Any,
 ) -> ModelConfig:
-    """A decoder with attention and a feed-forward. The arguments give the masks of its layers, the biases of its
-    projections (None: as `attention_bias` says), the sizes, replaced parts and vectors of the family, its linear layers
-    and sinks, and other `parts`, as in Architecture."""
+    """A decoder with attention and a feed-forward. The arguments give the masks of its layers, the sizes, replaced
+    parts and vectors of the family, its linear layers and sinks, and `parts` of its architecture that no key gives."""
     layers = keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
     masks = masks or ["causal"] * layers
     activation, others = activation_of(keys)
     attention = attention_of(masks, recurrence, linear_heads)
-    architecture = {
-        "norm_epsilon": keys.number("rms_norm_eps") or NORM_EPSILON,
-        "tied": keys.flag("tie_word_embeddings"),
-        "qkv_bias": keys.flag("attention_bias") if qkv_bias is None else qkv_bias,
-        "output_bias": keys.flag("attention_bias") if out_bias is None else out_bias,
-        "feed_forward_bias": keys.flag("mlp_bias"),
-        "activation": activation,
-        "logit_cap": keys.number("final_logit_softcapping") or None,
-        **attention_scale(keys, own["head_dim"]),
-        **rotary_fields(keys, own["head_dim"]),
-        **parts,
-    }
+    architecture = {"activation": activation, **parts_of_keys(keys, own["head_dim"]), **parts}
     return ModelConfig(
         sizes={
             "hidden": keys.size("hidden_size"),
@@ -94,6 +70,20 @@ def decoder(
         replaced=(*replaced, *others, *replaced_rotation(keys)),
         vector_parameters=vectors + norms_and_biases(keys, own, Architecture.of(architecture)),
     )
+
+
+def parts_of_keys(keys: ConfigKeys, head_dim: int) -> dict[str, Json]:
+    """Fields of an Architecture whose keys most families share."""
+    biases = dict.fromkeys(("qkv_bias", "output_bias"), keys.flag("attention_bias"))
+    return {
+        **biases,
+        "feed_forward_bias": keys.flag("mlp_bias"),
+        "norm_epsilon": keys.number("rms_norm_eps") or NORM_EPSILON,
+        "tied": keys.flag("tie_word_embeddings"),
+        "logit_cap": keys.number("final_logit_softcapping") or None,
+        **attention_scale(keys, head_dim),
+        **rotary_fields(keys, head_dim),
+    }
 
 
 def norms_and_biases(keys: ConfigKeys, sizes: Mapping[str, int], parts: Architecture) -> int:
@@ -123,89 +113,6 @@ def attention_scale(keys: ConfigKeys, head_dim: int) -> dict[str, float]:
     """The factor of scores, where it is not head_dim^-0.5."""
     size = keys.number("query_pre_attn_scalar")
     return {} if size in (None, head_dim) else {"attention_scale": size**-0.5}
-
-
-def rotary_parameters(keys: ConfigKeys) -> ConfigKeys:
-    """The keys of rotary positions; of full layers, where they differ by layer."""
-    own = keys.part("rope_parameters" if keys.value("rope_scaling") is None else "rope_scaling")
-    return own.part("full_attention") if "full_attention" in own.content else own
-
-
-def rotary_kind(own: ConfigKeys) -> str:
-    """The name of the scaling of rotary angles.
-
-    Raises:
-        BadInput: it is not a name.
-    """
-    name = "rope_type" if own.value("rope_type") else "type"
-    kind = own.value(name) or "default"
-    if not isinstance(kind, str):
-        raise own.refuse(name, "the name of a scaling of rotary angles")
-    return kind
-
-
-def rotary_scaling(keys: ConfigKeys, own: ConfigKeys) -> dict[str, dict[str, float]]:
-    """The scaling of rotary angles, where stripectl computes it."""
-    kind = rotary_kind(own)
-    if kind == YARN:
-        return {"rotary_scaling": yarn_scaling(keys, own)}
-    if kind not in SCALINGS:
-        return {}
-    values = {name: own.number(key) for name, key in SCALINGS[kind].items()}
-    for name, value in values.items():
-        if value is None:
-            raise own.refuse(SCALINGS[kind][name], f"a number, because the rope_type is {kind}")
-    return {"rotary_scaling": {name: value for name, value in values.items() if value is not None}}
-
-
-def yarn_scaling(keys: ConfigKeys, own: ConfigKeys) -> dict[str, float]:
-    """The fields of YarnScaling; without a factor it is the growth of the longest sequence."""
-    longest = keys.number("max_position_embeddings")
-    length = own.number(FIRST_LENGTH) or keys.number(FIRST_LENGTH) or longest
-    if length is None:
-        raise own.refuse(FIRST_LENGTH, f"a number, because the rope_type is {YARN}")
-    factor = own.number("factor") or (longest or length) / length
-    growth, above, below = (own.number(name) for name in ("attention_factor", "mscale", "mscale_all_dim"))
-    if growth is None and above and below:
-        growth = yarn_growth(factor, above) / yarn_growth(factor, below)
-    whole = own.value("truncate") is None or own.flag("truncate")
-    turns = own.number("beta_fast") or 32.0, own.number("beta_slow") or 1.0
-    found = YarnScaling(factor, length, *turns, growth, whole)
-    return {name: value for name, value in found._asdict().items() if value is not None}
-
-
-def replaced_rotation(keys: ConfigKeys) -> list[Replacement]:
-    """Scaled rotary angles that stripectl does not compute."""
-    own = rotary_parameters(keys)
-    kind = rotary_kind(own)
-    return (
-        []
-        if kind in ("default", YARN, *SCALINGS)
-        else [Replacement(f"rotary angles scaled as {reprlib.repr(kind)}", "unscaled")]
-    )
-
-
-def rotary_fields(keys: ConfigKeys, head_dim: int) -> dict[str, Any]:
-    """The base of the rotary angles, and the elements of a head that are rotated, where some are not."""
-    own = rotary_parameters(keys)
-    base = own.number("rope_theta") or keys.number("rope_theta") or ROTARY_BASE
-    share = own.number("partial_rotary_factor") or keys.number("partial_rotary_factor") or 1.0
-    size = keys.optional_size("rotary_dim") or int(share * head_dim)
-    if size != head_dim and (size % 2 or not 2 <= size < head_dim):
-        name = "rotary_dim" if keys.value("rotary_dim") is not None else "partial_rotary_factor"
-        raise keys.refuse(name, f"a part of head_dim {head_dim} with an even number of elements")
-    return {"rotary_base": base, **rotary_scaling(keys, own), **({} if size == head_dim else {"rotary_dim": size})}
-
-
-def with_window_rotation(config: ModelConfig, keys: ConfigKeys, usual: float) -> ModelConfig:
-    """A model whose layers with windows have a rotary base of their own, `usual` where the file names none, and angles
-    that are not scaled."""
-    parameters = keys.part("rope_parameters").part("sliding_attention")
-    base = parameters.number("rope_theta") or usual
-    scaled = "rotary_scaling" in config.sizes or any("rotary angles" in each.part for each in config.replaced)
-    if {*config.masks} == {"causal"} or (base == config.sizes["rotary_base"] and not scaled):
-        return config
-    return replace(config, sizes={**config.sizes, "window_rotary_base": base})
 
 
 def config_heads(keys: ConfigKeys) -> dict[str, int]:

@@ -3,9 +3,9 @@ of the projections that stripectl computes instead."""
 
 from collections.abc import Mapping
 
-from stripectl.core.rotary_scaling import yarn_growth
-from stripectl.models.decoder_config import rotary_parameters
+from stripectl.core.rotary_scaling import yarn_mscale
 from stripectl.models.family import ConfigKeys
+from stripectl.models.rotary_config import rotary_parameters
 
 LATENT = {  # defaults of DeepSeek-V3 and Kimi-Linear
     "kv_lora_rank": 512,
@@ -37,11 +37,10 @@ def latent(keys: ConfigKeys) -> tuple[int, int, int, int]:
 
 
 def latent_scale(keys: ConfigKeys, head_dim: int) -> float | None:
-    """The factor of scores where YaRN multiplies them by the square of a growth of its own; else None, for
-    head_dim^-0.5."""
+    """The factor of scores, which `mscale_all_dim` of YaRN multiplies by a square; else None, for head_dim^-0.5."""
     own = rotary_parameters(keys)
     factor, share = own.number("factor"), own.number("mscale_all_dim")
-    return head_dim**-0.5 * yarn_growth(factor, share) ** 2 if factor and share else None
+    return head_dim**-0.5 * yarn_mscale(factor, share) ** 2 if factor and share else None
 
 
 def latent_norms(keys: ConfigKeys) -> int:

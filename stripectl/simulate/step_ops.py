@@ -144,18 +144,12 @@ class SimulatedOps(Recorder):
     def scale(self, x: Value, factor: float) -> Value:
         return self.elementwise(x, needs=False)
 
-    def norm(
-        self,
-        x: Value,
-        scale: Value | None = None,
-        factor: float = 1.0,
-        *,
-        bias: Value | None = None,
-        centered: bool = False,
-        epsilon: float = NORM_EPSILON,
-    ) -> Value:
+    def norm(self, x: Value, scale: Value | None = None, factor: float = 1.0, epsilon: float = NORM_EPSILON) -> Value:
         unit = self._unit(x)
-        unit = unit if scale is None else self.elementwise(unit, scale)
+        return unit if scale is None else self.elementwise(unit, scale)
+
+    def layer_norm(self, x: Value, scale: Value | None, bias: Value | None, epsilon: float) -> Value:
+        unit = self.norm(x, scale)
         return unit if bias is None else self.add_bias(unit, bias)
 
     def _unit(self, x: Value, *others: Value) -> Value:

@@ -22,7 +22,7 @@ from stripectl.core.scopes import FEED_FORWARD, HEAD, OPTIMIZER, PROJECTIONS
 from stripectl.core.workload import Workload
 from stripectl.costs.cost_model import COUNTING, CostModel
 from stripectl.costs.matrices import MatrixRate
-from stripectl.layers.attention import AttentionLayer, is_rotated
+from stripectl.layers.attention import AttentionLayer, has_rotary_positions
 from stripectl.layers.decoder import decoder_layer, layer_parameters
 from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, head_weights, loss
@@ -184,7 +184,7 @@ def layer_of(group: LayerGroup, ops: SimulatedOps, times: LayerAttention) -> Att
     """A layer of a group, whose attention takes these times."""
     sizes = group.workload.sizes
     attend = partial(ops.attend, times, sizes.value_dim)
-    return AttentionLayer(sizes, group.plan, attend, is_rotated(group.workload), None)
+    return AttentionLayer(sizes, group.plan, attend, has_rotary_positions(group.workload), None)
 
 
 def _between(workload: Workload, plan: Plan, clock: StepClock, nbytes: float) -> None:

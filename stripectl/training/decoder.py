@@ -31,7 +31,7 @@ from stripectl.execute.comm import JaxComm
 from stripectl.execute.layout_switch import from_layout, to_layout
 from stripectl.execute.ops import JaxOps
 from stripectl.execute.rotation import Rotation, rotation
-from stripectl.layers.attention import AttentionLayer, is_rotated
+from stripectl.layers.attention import AttentionLayer, has_rotary_positions
 from stripectl.layers.decoder import ALIKE, decoder_layer, layer_stacks
 from stripectl.layers.embedding import embedding, embedding_parameters
 from stripectl.layers.head import head_parameters, head_weights, loss
@@ -111,7 +111,7 @@ class Decoder:
                 own.sizes,
                 plan,
                 attention_of_layer(plan, own),
-                is_rotated(own),
+                has_rotary_positions(own),
                 self.rotation(own, others.get(own.attention, positions_T)),
             )
             for _, own, plan in layer_groups(self.workload, self.plan)

@@ -231,14 +231,17 @@ def check_read_alike(content: dict[str, Any], theirs: dict[str, Any], path: Path
     config, model = read_config(path), load_model(str(path))
     name = content.get("text_config", content).get("model_type", "gemma3_text")
     if content == alone(content["model_type"]):
-        used = {key: value for key, value in families[name].defaults.items() if key in theirs}
-        left_out = families[name].defaults.keys() - used.keys()
+        _, defaults, aliases = families[name]
+        named = {key if key in theirs else aliases.get(key, key): value for key, value in defaults.items()}
+        used = {key: value for key, value in named.items() if key in theirs}
+        left_out = named.keys() - used.keys()
         assert left_out <= {
             "rope_theta",
             "partial_rotary_factor",
             "sliding_window_pattern",
             "full_attention_interval",
             "first_k_dense_replace",
+            *["rms_norm_eps"] * (name == "olmo"),  # a number of its code
         }, name
         derived = {"num_key_value_heads", "sliding_window"}  # made of others where they are left out or not used
         assert {key: theirs[key] for key in used if key not in derived} == {
@@ -259,6 +262,8 @@ def check_read_alike(content: dict[str, Any], theirs: dict[str, Any], path: Path
     window = theirs.get("sliding_window")
     kinds = {"sliding_attention": f"sliding:{window}" if window else "causal", "full_attention": "causal"}
     kinds["linear_attention"] = "linear"
-    usual = ["sliding_attention" if name == "mistral" else "full_attention"] * theirs["num_hidden_layers"]
+    usual = ["sliding_attention" if name in ("mistral", "starcoder2") else "full_attention"] * theirs[
+        "num_hidden_layers"
+    ]
     assert [kinds[kind] for kind in theirs.get("layer_types") or usual] == list(config.masks), name
     assert model.architecture.tied == bool(theirs["tied"]), name

@@ -104,8 +104,8 @@ def test_what_cannot_be_computed_is_replaced(name: str, expected: dict[str, Any]
         ("gpt-oss-20b", {}, {"qkv_bias": True, "output_bias": True, "rotary_base": 150000}),
         ("qwen3-next-80b-a3b", {}, {"rotary_dim": 64, "rotary_base": 10000000}),
         ("Llama-3-8B", {"mlp_bias": True, "hidden_act": "gelu"}, {"feed_forward_bias": True, "activation": "gelu"}),
-        ("kimi-linear-48b-a3b", {}, {"rotated": "none"}),
-        ("gpt-oss-20b", {}, {"rotary_scaling": YarnScaling(32, 4096, whole=False)}),
+        ("kimi-linear-48b-a3b", {}, {"rotary_layers": "none"}),
+        ("gpt-oss-20b", {}, {"rotary_scaling": YarnScaling(32, 4096, 32, 1, whole=False)}),
         (
             "deepseek-v3",
             {"rope_scaling": YARN | {"factor": 40, "original_max_position_embeddings": 4096} | MSCALE},

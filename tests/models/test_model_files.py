@@ -115,6 +115,8 @@ def test_a_models_profile_says_its_architecture(tmp_path: Path) -> None:
         ("rotary_scaling: {factor: 8, low: 4}", "rotary_scaling must have the keys"),
         ("rotary_scaling: {factor: 8, low: 4, high: 1, length: 9}", "low below high"),
         ("rotary_scaling: {factor: x}", "positive numbers"),
+        ("norm_biases: true", "Add layer_norms: true, or omit norm_biases"),
+        ("rotary_layers: some", "rotary_layers"),
         ("rotary_scaling: {factor: 8, length: 9}", "rotary_scaling must have the keys"),
         ("rotary_scaling: {factor: 8, length: 9, fast: 1, slow: 2}", "slow below fast"),
         ("rotary_scaling: {factor: 8, length: 9, fast: 2, slow: 1, whole: 1}", "whole in rotary_scaling must be true"),

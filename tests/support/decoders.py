@@ -23,10 +23,10 @@ DECODERS = {
     "norms over heads": replace(MODEL, architecture=Architecture(query_key_norm="all", norms="after")),
     "norms before and after": replace(MODEL, architecture=Architecture(norms="both", scaled_embedding=True)),
     "layer norms": replace(
-        MODEL, architecture=Architecture(norms="both", centered_norms=True, norm_biases=True, norm_epsilon=0.03)
+        MODEL, architecture=Architecture(norms="both", layer_norms=True, norm_biases=True, norm_epsilon=0.03)
     ),
     "layer norms without parameters": replace(
-        MODEL, architecture=Architecture(query_key_norm="all", centered_norms=True, norm_scales=False, norm_epsilon=0.3)
+        MODEL, architecture=Architecture(query_key_norm="all", layer_norms=True, norm_scales=False, norm_epsilon=0.3)
     ),
     "biases and gelu": replace(
         MODEL,
@@ -40,13 +40,13 @@ DECODERS = {
     ),
     "YaRN": replace(
         MODEL,
-        architecture=Architecture(rotary_base=300.0, rotary_scaling=YarnScaling(4.0, 24.0, 3.0, 0.2, None, False)),
+        architecture=Architecture(rotary_base=300.0, rotary_scaling=YarnScaling(4.0, 24.0, 3.0, 0.2, whole=False)),
     ),
-    "rotation in layers with windows": replace(
+    "rotary positions in layers with windows": replace(
         MODEL,
         layers=4,
         layer_masks=(MaskRun("sliding:9", 1), MaskRun("causal", 1)),
-        architecture=Architecture(rotated="windows", attention_scale=0.5),
+        architecture=Architecture(rotary_layers="windows", attention_scale=0.5),
     ),
     "sinks and capped scores": replace(MODEL, sinks=True, soft_cap=0.5, architecture=Architecture(attention_scale=0.5)),
     "gates of attention": replace(MODEL, architecture=Architecture(attention_gate=True, no_feed_forward=True)),
@@ -130,7 +130,7 @@ def attention(y: jax.Array, own: dict[str, jax.Array], model: Model, window: int
             (unit(x.reshape(*x.shape[:2], -1), model) * own[f"{name}_norm"]).reshape(x.shape)
             for name, x in (("query", q), ("key", k))
         )
-    if model.architecture.rotated == "all" or (model.architecture.rotated == "windows" and window):
+    if model.architecture.rotary_layers == "all" or (model.architecture.rotary_layers == "windows" and window):
         q, k = rotated(q, model, window), rotated(k, model, window)
     group = model.heads // model.kv_heads
     scores = jnp.einsum("btnh,bsnh->bnts", q, jnp.repeat(k, group, 2))
@@ -168,7 +168,7 @@ def gated(out: jax.Array, y: jax.Array, v: jax.Array, own: dict[str, jax.Array],
 
 
 def normed(x: jax.Array, name: str, own: dict[str, jax.Array], model: Model) -> jax.Array:
-    x = x - x.mean(-1, keepdims=True) if model.architecture.centered_norms else x
+    x = x - x.mean(-1, keepdims=True) if model.architecture.layer_norms else x
     return unit(x, model) * own.get(name, 1) + own.get(f"{name}_bias", 0)
 
 

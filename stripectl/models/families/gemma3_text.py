@@ -1,8 +1,9 @@
 """Gemma 3 (Gemma Team 2025, arXiv:2503.19786): windows in five of six layers, norms of queries and keys."""
 
-from stripectl.models.decoder_config import usual_sizes, with_window_rotation
+from stripectl.models.decoder_config import usual_sizes
 from stripectl.models.families import gemma2
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
+from stripectl.models.rotary_config import with_window_rotation
 
 LOCAL_BASE = 10000.0  # of the rotary angles of layers with windows
 

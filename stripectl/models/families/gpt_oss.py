@@ -4,7 +4,9 @@ from stripectl.models.decoder_config import decoder, every, layer_masks, usual_s
 from stripectl.models.experts import experts_in_every_layer
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
-YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+BASE = 150000.0
+YARN = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+YARN |= {"original_max_position_embeddings": 4096, "rope_theta": BASE}
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -23,7 +25,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
 
 family = Family(
     read,
-    usual_sizes(201088, 2880, 2880, 36, 64, 8, head_dim=64, attention_bias=True, rope_theta=150000.0)
+    usual_sizes(201088, 2880, 2880, 36, 64, 8, head_dim=64, attention_bias=True, rope_theta=BASE)
     | {"num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128, "rms_norm_eps": 1e-5}
     | {"rope_parameters": YARN, "max_position_embeddings": 131072},
     {"num_local_experts": "num_experts"},

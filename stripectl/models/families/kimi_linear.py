@@ -39,7 +39,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
                 WORK,
             ),
         ],
-        rotated="none",
+        rotary_layers="none",
         linear_gate="sigmoid",
         recurrence="kda",
         d_conv=kernel,

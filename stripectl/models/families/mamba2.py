@@ -1,6 +1,5 @@
 """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention with gates."""
 
-from stripectl.core.architecture import NORM_EPSILON
 from stripectl.models.decoder_config import attention_of
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
@@ -26,7 +25,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
             **own,
             "tied": keys.flag("tie_word_embeddings"),
             "linear_gate": "mamba2",
-            "norm_epsilon": keys.number("layer_norm_epsilon") or NORM_EPSILON,
+            "norm_epsilon": keys.number("layer_norm_epsilon"),
             "no_feed_forward": True,
             **attention_of(masks, "mamba2"),
         },
@@ -39,5 +38,6 @@ def read(keys: ConfigKeys) -> ModelConfig:
 family = Family(
     read,
     {"vocab_size": 32768, "hidden_size": 4096, "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64}
-    | {"state_size": 128, "expand": 2, "conv_kernel": 4, "n_groups": 8, "use_conv_bias": True},
+    | {"state_size": 128, "expand": 2, "conv_kernel": 4, "n_groups": 8, "use_conv_bias": True}
+    | {"layer_norm_epsilon": 1e-5},
 )

@@ -1,7 +1,8 @@
 """OLMo 3: OLMo 2 with windows in three of four layers, whose rotary angles are not scaled."""
 
-from stripectl.models.decoder_config import decoder, every, layer_masks, usual_sizes, with_window_rotation
+from stripectl.models.decoder_config import decoder, every, layer_masks, usual_sizes
 from stripectl.models.family import ConfigKeys, Family, ModelConfig
+from stripectl.models.rotary_config import with_window_rotation
 
 
 def read(keys: ConfigKeys) -> ModelConfig:

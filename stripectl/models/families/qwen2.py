@@ -21,5 +21,5 @@ def read(keys: ConfigKeys, **own: Any) -> ModelConfig:
 
 
 family = Family(
-    functools.partial(read, qkv_bias=True, out_bias=False), usual_sizes(151936, 4096, 22016, 32, 32, 32, **QWEN)
+    functools.partial(read, qkv_bias=True, output_bias=False), usual_sizes(151936, 4096, 22016, 32, 32, 32, **QWEN)
 )

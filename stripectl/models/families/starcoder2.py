@@ -6,7 +6,7 @@ from stripectl.models.family import ConfigKeys, Family, ModelConfig
 
 def read(keys: ConfigKeys) -> ModelConfig:
     masks = layer_masks(keys, ["sliding_attention"] * keys.size("num_hidden_layers"))
-    return decoder(keys, masks=masks, centered_norms=True, norm_biases=True, gated=False)
+    return decoder(keys, masks=masks, layer_norms=True, norm_biases=True, gated=False)
 
 
 family = Family(
